@@ -31715,7 +31715,29 @@ tg_tensor *tg_linalg_matrix_rank(tg_tensor *A, double atol, double rtol, bool he
     return tgi_composite_end(&c, tg_sum_dim(tg_logical_not(none), -1, false));
 }
 
-/* Least squares by the pseudoinverse, as PyTorch differentiates it, too. */
+/* Least squares of A [.., m, n], m >= n, by QR, whether it is possible: no singular value of any A may be negligible,
+   as it is where |R| |1/R|, which no quotient of two singular values exceeds, is small enough.  *x is NULL after an
+   error (linalg_lstsq f64 4x64x64,4x64x16). */
+static bool tgi_lstsq_by_qr(tg_tensor *A, tg_tensor *B, double rcond, tg_tensor **x)
+{
+    const int64_t m = A->dim[A->ndim - 2], n = A->dim[A->ndim - 1];
+    const double least = rcond >= 0 ? rcond : (double)m * (A->dtype == TG_F64 ? DBL_EPSILON : (double)FLT_EPSILON);
+    const tg_shape each = TG_SHAPE(A->ndim - 2, A->ndim - 1);
+    tg_tensor *q = NULL, *r = NULL;
+    *x = NULL;
+    if (m < n || tgi_numel(A) == 0 || tgi_numel(B) == 0 || !A->storage->backend->host) return false;
+    if (!(q = tg_linalg_qr(A, "reduced", &r))) return true;
+    tg_tensor *eye = tg_expand(tg_eye_on(n, n, (tg_dtype)A->dtype, tgi_device_of(A)), tgi_shape_of(r));
+    tg_tensor *inverse = tg_linalg_solve_triangular(r, eye, true, true, false), *most;
+    most = tg_mul(tg_sum_dims(tg_square(tg_detach(r)), each, false),
+                  tg_sum_dims(tg_square(tg_detach(inverse)), each, false));
+    if (!(most = tg_amax(tg_to_dtype(most, TG_F64)))) return true;
+    if (!(tg_item(most) * least * least < 1.0 / 16)) return false; /* NaN, too */
+    *x = tg_matmul(inverse, tg_matmul(tgi_turned(q), B));
+    return true;
+}
+
+/* Least squares by QR, or by the pseudoinverse, which PyTorch differentiates. */
 tg_tensor *tg_linalg_lstsq(tg_tensor *A, tg_tensor *B, double rcond, tg_tensor **residuals, tg_tensor **rank)
 {
     static const char *const op = "linalg_lstsq";
@@ -31731,8 +31753,14 @@ tg_tensor *tg_linalg_lstsq(tg_tensor *A, tg_tensor *B, double rcond, tg_tensor *
         return tgi_composite_end(&c, NULL);
     }
     const int64_t m = A->dim[A->ndim - 2], n = A->dim[A->ndim - 1];
-    tg_tensor *of_rank = NULL, *rest = NULL;
-    tg_tensor *x = tg_matmul(tgi_pinv_and_rank(A, -1, rcond, false, rank || residuals ? &of_rank : NULL), B);
+    tg_tensor *of_rank = NULL, *rest = NULL, *x = NULL;
+    if (tgi_lstsq_by_qr(A, B, rcond, &x)) {
+        tg_shape batch = tgi_shape_of(A);
+        batch.ndim -= 2;
+        if (x && (rank || residuals)) of_rank = tg_full_on(batch, (double)n, TG_I64, tgi_device_of(A));
+    } else {
+        x = tg_matmul(tgi_pinv_and_rank(A, -1, rcond, false, rank || residuals ? &of_rank : NULL), B);
+    }
     if (x && residuals) {
         tg_tensor *least = m > n ? tg_all(tg_eq_scalar(of_rank, (double)n)) : NULL;
         const bool whole = least && tg_item(least) != 0;

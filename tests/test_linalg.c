@@ -387,6 +387,35 @@ TEST(one_singular_matrix)
 }
 
 /* What an output that is not asked for takes does not stay; and what is handed out lives as long as its scope. */
+/* lstsq is what the pseudoinverse says, with its gradients, whether or not some of the singular values are negligible:
+   by themselves (kind 1, in one matrix of the batch), or because rcond is large (kind 2). */
+TEST(least_squares)
+{
+    int i;
+    for (i = 0; i < 2 * 3 * 3; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = i % 2 ? TG_F32 : TG_F64;
+        const int kind = i / 2 % 3;
+        const int64_t n = i / 6 == 0 ? 3 : 17, m = i / 6 == 2 ? 17 : n + 5;
+        const double rcond = kind == 2 ? 0.4 : -1;
+        tg_tensor *a = normal(2, m, n, dtype), *b = normal(2, m, 4, dtype), *ga[2], *rank = NULL, *residuals = NULL;
+        tg_tensor *x, *y, *g = normal(2, n, 4, dtype), *s = tg_linalg_svdvals(a);
+        const double spread = tg_item(tg_max(tg_div(tg_amax_dim(s, 1, false), tg_amin_dim(s, 1, false))));
+        const double near = tolerance(dtype, m) * 20 * spread * spread;
+        if (kind == 1) tg_copy_(tg_select(tg_select(a, 0, 1), 1, 0), tg_select(tg_select(a, 0, 1), 1, 1));
+        a = tg_set_requires_grad(tg_detach(a), true);
+        x = tg_linalg_lstsq(a, b, rcond, &residuals, &rank);
+        y = tg_matmul(tg_linalg_pinv(a, -1, rcond, false), b);
+        CHECK(distance(tg_detach(x), tg_detach(y)) < near);
+        CHECK(tg_equal(rank, tg_linalg_matrix_rank(a, -1, rcond, false)));
+        CHECK((tg_numel(residuals) > 0) == (m > n && tg_item_i64(tg_min(rank)) == n));
+        CHECK(tg_equal(tg_detach(x), tg_linalg_lstsq(tg_detach(a), b, rcond, NULL, NULL)));
+        CHECK(tg_gradients(&x, 1, &g, &a, 1, &ga[0], 0) == TG_OK && tg_gradients(&y, 1, &g, &a, 1, &ga[1], 0) == TG_OK);
+        CHECK(kind == 1 || distance(ga[0], ga[1]) < near * spread);
+        CHECK(tg_ok());
+    }
+}
+
 TEST(outputs_that_are_not_wanted)
 {
     TG_SCOPE;
@@ -442,6 +471,7 @@ int main(int argc, char **argv)
     RUN(numbers_that_are_scaled);
     RUN(numbers_that_are_not_finite);
     RUN(one_singular_matrix);
+    RUN(least_squares);
     RUN(outputs_that_are_not_wanted);
     RUN(mixed_precision);
     CHECK(tg_shutdown() == TG_OK);
