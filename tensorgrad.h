@@ -49129,6 +49129,44 @@ static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step,
 /* Rows of at most so many contiguous elements are handled as columns: see tgi_load_columns. */
 enum { TGI_SHORT_ROW = 32 };
 
+/* tile [rows, columns] of f32, its rows `pitch` apart, = x [rows, columns], whose columns are `step` apart, by fours in
+   both directions.  Returns how many rows it has done: those of whole fours, if there are four columns. */
+static int64_t tgi_turn_columns(float *tile, int64_t pitch, const float *x, int64_t step, int64_t rows, int64_t columns)
+{
+    const int64_t at[4] = {0, step, 2 * step, 3 * step};
+    int64_t row = 0;
+    for (; columns >= 4 && row + 4 <= rows; row += 4) {
+        for (int64_t i = 0; i < columns; i += 4) {
+            const int64_t column = tgi_at_most(i, columns - 4); /* the last four again */
+            tgi_transpose_four(x + column * step + row, at, tile + row * pitch + column, pitch);
+        }
+    }
+    return row;
+}
+
+/* tgi_turn_columns for x of another dtype, step in bytes, a few columns at a time: each is converted as it lies
+   (argmax u8 1024x64 dim=1). */
+static int64_t tgi_turn_converted(float *tile, int64_t pitch, tg_dtype dtype, const char *x, int64_t step, int64_t rows,
+                                  int64_t columns)
+{
+    enum { COLUMNS = 16 };
+    const int64_t size = tgi_bytes_of(dtype), whole = columns < 4 ? 0 : rows / 4 * 4;
+    float part[COLUMNS * (int)TGI_SHORT_ROW];
+    for (int64_t row = 0, run; row < whole; row += run) {
+        run = tgi_at_most(whole - row, TGI_SHORT_ROW);
+        for (int64_t first = 0, n; first < columns; first += n) {
+            n = tgi_at_most(columns - first, COLUMNS);
+            if (columns - first - n > 0 && columns - first - n < 4) n -= 4; /* no fewer than four for the last part */
+            for (int64_t i = 0; i < n; ++i) {
+                tgi_load_elements(TG_F32, part + i * TGI_SHORT_ROW, dtype, x + (first + i) * step + row * size, size,
+                                  run);
+            }
+            tgi_turn_columns(tile + row * pitch + first, pitch, part, TGI_SHORT_ROW, run, n);
+        }
+    }
+    return whole;
+}
+
 /* tile [rows, columns] of `compute`, its rows `pitch` elements apart, = x [rows, columns] of a dtype, steps in bytes.
    Loops along a dim that is not the last, or over many short rows, take such tiles: then their vectors are made of
    neighbouring columns, whatever the layout and the dtype. */
@@ -49136,17 +49174,12 @@ static void tgi_load_columns(tg_dtype compute, void *tile, int64_t pitch, tg_dty
                              int64_t row_step, int64_t column_step, int64_t rows, int64_t columns)
 {
     const int64_t size = tgi_bytes_of(compute);
+    const bool along = compute == TG_F32 && row_step == tgi_bytes_of(dtype) && column_step != row_step;
     int64_t row = 0;
-    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
-        const int64_t step = column_step / 4, at[4] = {0, step, 2 * step, 3 * step};
-        const float *const from = (const float *)(const void *)x;
-        for (; row + 4 <= rows; row += 4) {
-            for (int64_t i = 0; i < columns; i += 4) {
-                const int64_t column = tgi_at_most(i, columns - 4); /* the last four again */
-                tgi_transpose_four(from + column * step + row, at, (float *)tile + row * pitch + column, pitch);
-            }
-        }
-    }
+    if (along && dtype == TG_F32 && column_step % 4 == 0)
+        row = tgi_turn_columns((float *)tile, pitch, (const float *)(const void *)x, column_step / 4, rows, columns);
+    else if (along && dtype != TG_F32)
+        row = tgi_turn_converted((float *)tile, pitch, dtype, x, column_step, rows, columns);
     for (; row < rows; ++row) {
         tgi_load_elements(compute, (char *)tile + row * pitch * size, dtype, x + row * row_step, column_step, columns);
     }
@@ -51051,6 +51084,12 @@ static void tgi_put_found(const tgi_row_job *job, char *const *at, int64_t row, 
     }
 }
 
+/* In which dtype elements are compared: f32 holds all that have at most 16 bits. */
+static tg_dtype tgi_arg_compute(tg_dtype dtype)
+{
+    return dtype == TG_F32 || tgi_bytes_of(dtype) <= 2 ? TG_F32 : TG_F64;
+}
+
 /* x [n, width], where width divides TGI_LANES, as columns [n * width / TGI_LANES, TGI_LANES], and then the last
    elements: finds of each column what tgi_arg_reduce_column does. */
 static void tgi_arg_reduce_lanes(const tgi_row_job *job, char *const *at, const char *x, tg_dtype compute, int width)
@@ -51094,7 +51133,7 @@ static void tgi_arg_reduce_lanes(const tgi_row_job *job, char *const *at, const 
 static void tgi_arg_reduce_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
     const int in = job->iter.nargs - 1;
-    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]) == TG_F32 ? TG_F32 : TG_F64;
+    const tg_dtype compute = tgi_arg_compute(job->iter.dtype[in]);
     const int64_t size = tgi_bytes_of(compute), across = job->iter.stride[in][job->iter.ndim - 1];
     double best[TGI_LANES];
     int64_t found[TGI_LANES];
@@ -51110,7 +51149,7 @@ static void tgi_arg_reduce_column(const tgi_row_job *job, char *const *at, int64
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
-    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]) == TG_F32 ? TG_F32 : TG_F64;
+    const tg_dtype compute = tgi_arg_compute(job->iter.dtype[in]);
     const bool there = job->iter.dtype[in] == compute && job->step[in] == tgi_bytes_of(compute);
     if (!there) tgi_load_elements(compute, scratch, job->iter.dtype[in], at[in], job->step[in], job->length);
     tgi_arg_reduce_lanes(job, at, there ? at[in] : scratch, compute, 1);
