@@ -56132,6 +56132,7 @@ typedef struct {
     tgi_map_kernel add, mul; /* y = a + b and a * b, of rows */
     int64_t together;      /* forward: rows that are converted and added at once */
     bool columns;          /* forward: and computed at once, as columns of a tile */
+    bool ones;             /* forward: rows of one number, in f32, of rms_norm */
     tgi_scratch scratch;   /* per thread: TGI_NORM_ROWS times `together` rows */
     int64_t block, blocks; /* backward: rows in a block, which is one item of work; blocks */
     char *sums;            /* backward: [blocks, 2, n], the sums of dweight and dbias over the rows of each block */
@@ -56187,13 +56188,33 @@ static void tgi_norm_columns(const tgi_norm_job *job, const tgi_norm_row *row, i
     if (row->bias) job->add(rows * n, none, y, y, row->bias, NULL);
 }
 
+/* rms_norm of rows of one number each, f32 or converted to it: x / sqrt(x^2 + eps) * weight in doubles, where no square
+   of these overflows or vanishes (rms_norm f32 65536x1,1). */
+static void tgi_norm_ones(const tgi_norm_job *job, const tgi_norm_row *row, int64_t rows, const char *x, char *y,
+                          double *rstd)
+{
+    const tgi_map_kernel *const map = job->kernels->map[1];
+    const double none[2] = {0, 0}, eps[2] = {row->eps, 0};
+    double wide[TGI_TILE];
+    tgi_load_elements(TG_F64, wide, TG_F32, x, 4, rows);
+    map[TGI_OP_square](rows, none, rstd, wide, NULL, NULL);
+    map[TGI_OP_add_scalar](rows, eps, rstd, rstd, NULL, NULL);
+    map[TGI_OP_rsqrt](rows, none, rstd, rstd, NULL, NULL);
+    map[TGI_OP_mul](rows, none, wide, wide, rstd, NULL);
+    if (row->weight) {
+        const double weight[2] = {(double)*(const float *)row->weight, 0};
+        map[TGI_OP_mul_scalar](rows, weight, wide, wide, NULL, NULL);
+    }
+    tgi_store_elements(TG_F64, wide, TG_F32, y, 4, rows);
+}
+
 /* Rows [first, end) of y and stats. */
 static void tgi_norm_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
     const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
-    double local[TGI_STACK_SCRATCH / sizeof(double)], mean[TGI_LANES], rstd[TGI_LANES];
+    double local[TGI_STACK_SCRATCH / sizeof(double)], mean[TGI_TILE], rstd[TGI_TILE];
     char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
     tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
     for (int k = 0; k < 2 && job->columns; ++k) { /* weight and bias for all rows of a block */
@@ -56209,7 +56230,8 @@ static void tgi_norm_range(const void *job_, int thread, int64_t first, int64_t 
         const char *const x = (const char *)tgi_norm_input(job, &format, first, part);
         char *const y = (char *)tgi_row_place(&format, norm->y, first * n, part[3]);
         if (job->columns) tgi_norm_columns(job, &row, rows, x, y, mean, rstd, part);
-        for (int64_t r = 0; r < rows && !job->columns; ++r) {
+        if (job->ones) tgi_norm_ones(job, &row, rows, x, y, rstd), memset(mean, 0, sizeof mean);
+        for (int64_t r = 0; r < rows && !job->columns && !job->ones; ++r) {
             row.x = x + r * n * size;
             row.y = y + r * n * size;
             tgi_norm_of_row(job->kernels, &row, job->format.compute == TG_F64);
@@ -56296,9 +56318,12 @@ static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
 {
     tgi_norm_job job;
     if (tgi_lacks_loops(norm->dtype)) return TGI_COMPOSE;
-    job.columns = norm->n <= (norm->rms ? TGI_SHORT_ROW / 2 : TGI_SHORT_ROW) && norm->rows >= 8; /* measured */
+    job.ones = norm->n == 1 && norm->rms && norm->dtype != TG_F64;
+    job.columns = norm->n <= (norm->rms ? TGI_SHORT_ROW / 2 : TGI_SHORT_ROW) && norm->rows >= 8 && /* measured */
+                  !job.ones;
     const int64_t fit = (norm->dtype == TG_F64 ? TGI_BLOCK / 2 : TGI_BLOCK) / norm->n;
     job.together = job.columns || fit > TGI_LANES ? (int64_t)TGI_LANES : fit < 1 ? 1 : fit;
+    if (job.ones) job.together = TGI_TILE;
     return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_range);
 }
 
