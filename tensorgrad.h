@@ -30495,6 +30495,54 @@ static tg_tensor *tgi_unique_slices(tgi_composite *c, tg_tensor *t, int dim, tg_
     return tgi_composite_end(c, y);
 }
 
+/* How many of x [n], n > 0, differ from the one before them, the first one included; these themselves, where y, which
+   has so many, is not NULL.  Without a branch: each is written, and stays if it is one. */
+TGI_LOOPS_BEGIN
+#define TGI_RUNS(type)                                                               \
+    static int64_t tgi_runs_##type(const void *x_, int64_t n, void *y_, int64_t count) \
+    {                                                                                \
+        const type *const x = (const type *)x_;                                      \
+        type *const y = (type *)y_;                                                  \
+        int64_t found = 1;                                                           \
+        for (int64_t i = 1; !y && i < n; ++i) found += x[i] != x[i - 1];             \
+        if (!y) return found;                                                        \
+        y[0] = x[0];                                                                 \
+        for (int64_t i = 1; found < count; ++i) {                                    \
+            y[found] = x[i];                                                         \
+            found += x[i] != x[i - 1];                                               \
+        }                                                                            \
+        return found;                                                                \
+    }
+TGI_RUNS(float)
+TGI_RUNS(double)
+TGI_RUNS(int64_t)
+TGI_RUNS(int32_t)
+TGI_RUNS(uint8_t)
+TGI_LOOPS_END
+
+/* The elements of t that begin a run, read by the host in two passes, where it has the loop; else *y is NULL, and false
+   is returned. */
+static bool tgi_consecutive_on_host(tgi_thread *S, tg_tensor *t, tg_tensor **y)
+{
+    int64_t (*runs)(const void *x, int64_t n, void *y, int64_t count) = NULL;
+    *y = NULL;
+    switch (t->dtype) {
+    case TG_F32: runs = tgi_runs_float; break;
+    case TG_F64: runs = tgi_runs_double; break;
+    case TG_I64: runs = tgi_runs_int64_t; break;
+    case TG_I32: runs = tgi_runs_int32_t; break;
+    case TG_U8:
+    case TG_BOOL: runs = tgi_runs_uint8_t; break;
+    default: break;
+    }
+    if (!runs || !t->storage->backend->host || S->composes || tgi_numel(t) == 0 || !tgi_is_contiguous(t)) return false;
+    if (!tgi_wait_ready(S, t, false)) return true;
+    const int64_t n = tgi_numel(t), count = runs(tgi_first_element(t), n, NULL, 0);
+    *y = tg_empty_on(TG_SHAPE(count), (tg_dtype)t->dtype, tgi_device_of(t));
+    if (*y) runs(tgi_first_element(t), n, tgi_first_element(*y), count);
+    return true;
+}
+
 /* Of all elements of t, or, with a dim, of its slices; sorted, or consecutive ones. */
 static tg_tensor *tgi_unique(const char *op, tg_tensor *t, const int *along, bool sorts, tg_tensor **inverse,
                              tg_tensor **counts)
@@ -30508,6 +30556,8 @@ static tg_tensor *tgi_unique(const char *op, tg_tensor *t, const int *along, boo
     const int64_t n = tgi_numel(t), k = along ? tgi_size_along(t, dim) : n;
     const tg_shape shape = along ? TG_SHAPE(k) : tgi_shape_of(t);
     t = along && t->ndim ? tg_detach(t) : tg_reshape(tg_detach(t), TG_SHAPE(n));
+    if (t && !along && !sorts && !inverse && !counts && tgi_consecutive_on_host(c.S, t, &values))
+        return tgi_composite_end(&c, values);
     if (along && n == 0 && k > 0)
         return tgi_composite_fail(&c, TG_ERR_SHAPE,
                                   "There are 0 sized dimensions, and they aren't selected, so unique cannot be "

@@ -6025,6 +6025,10 @@ SAMPLES(unique_consecutive)
     sample(S(2, 3));
     edge(constant("[[1, 1, 2], [2, 1, nan]]"), gives("[1, 2, 1, nan]"));
     expect(tg_unique_consecutive(i64("[3, 3, 1, 3]"), &inverse, &counts), "[3, 1, 3]");
+    expect(tg_unique_consecutive(f32("[1, 1, nan, nan, 0, -0, 2, 2]"), NULL, NULL), "[1, nan, nan, 0, 2]");
+    expect(tg_unique_consecutive(tg_slice(i64("[3, 1, 3, 1, 4]"), 0, 0, 5, 2), NULL, NULL), "[3, 4]");
+    expect(tg_unique_consecutive(tg_to_dtype(i64("[[1, 0], [0, 0]]"), TG_BOOL), NULL, NULL), "[1, 0]");
+    expect(tg_unique_consecutive(tg_to_dtype(i64("[7]"), TG_I32), NULL, NULL), "[7]");
     expect(inverse, "[0, 0, 1, 2]");
     expect(counts, "[2, 1, 1]");
 }
