@@ -19695,7 +19695,7 @@ tg_tensor *tg_round_decimals(tg_tensor *x, int decimals)
     const double ten = pow(10, decimals < 0 ? -(double)decimals : decimals);
     tg_tensor *y = tgi_upcast(x);
     if (decimals == 0) y = tg_round(y);
-    else if (decimals > 0) y = tg_div_scalar(tg_round_(tg_mul_scalar(y, ten)), ten);
+    else if (decimals > 0) y = tg_div_scalar_(tg_round_(tg_mul_scalar(y, ten)), ten);
     else y = tg_mul_scalar_(tg_round_(tg_div_scalar(y, ten)), ten);
     return tgi_composite_end(&c, tg_to_dtype(y, dtype));
 }
@@ -19732,8 +19732,9 @@ tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf)
     if (posinf == inf) posinf = largest;
     if (neginf == -inf) neginf = -largest;
     const bool apart = neginf != -posinf || posinf == 0, finite = fabs(neginf) <= largest;
-    tg_tensor *z = apart && finite ? tgi_map1(TGI_OP_threshold, false, x, -inf, neginf) : x; /* neginf at -infinity */
-    tg_tensor *y = z ? tgi_map1(TGI_OP_nan_to_num, false, z, nan, posinf) : NULL; /* -infinity becomes -posinf */
+    const bool twice = apart && finite, records = !c.S->grad_off && (x->flags & TGI_REQUIRES_GRAD);
+    tg_tensor *z = twice ? tgi_map1(TGI_OP_threshold, false, x, -inf, neginf) : x; /* neginf at -infinity */
+    tg_tensor *y = z ? tgi_map1(TGI_OP_nan_to_num, twice && !records, z, nan, posinf) : NULL; /* -infinity: -posinf */
     if (y && apart && !finite) y = tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf);
     return tgi_composite_end(&c, y);
 }
