@@ -19977,19 +19977,13 @@ static void tgi_operand_skip(tgi_operand *o, int dim, int64_t n)
     o->data = (char *)o->data + n * o->stride[dim] * (int64_t)tgi_dtypes[o->dtype].size;
 }
 
-static bool tgi_has_base_strides(const tg_tensor *t, const tgi_view_info *v)
-{
-    for (int i = 0; i < t->ndim; ++i) {
-        if (t->dim[i] != 1 && t->stride[i] != v->base_stride[i]) return false;
-    }
-    return true;
-}
-
 /* t with the strides of the view's base: itself, or a copy. */
 static tg_tensor *tgi_with_base_strides(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    if (!t || tgi_has_base_strides(t, v) || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
+    bool same = t != NULL;
+    for (int i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
+    if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
     tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
     return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
@@ -20005,8 +19999,8 @@ static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *v)
 }
 
 /* t [view dims] -> zeros [base dims] with t added at the view.  Where the view has an element several times, all of
-   them are added to it. */
-static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v)
+   them are added to it; with `once` it has none so, and they are copied. */
+static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v, bool once)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_strided_add, t)) return NULL;
@@ -20014,25 +20008,12 @@ static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v)
     tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
     if (!y) return NULL;
     const tgi_loop loop = tgi_loop_from_to(t, tgi_operand_of(t), tgi_view_operand(y, v));
-    return tgi_op_end(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
-}
-
-/* The gradient of the input is g at the view, 0 elsewhere.  If the input has received one before, g is added to that in
-   place: T steps that select one part of T each would otherwise add up T tensors of all parts (program-8x64-mamba). */
-static bool tgi_set_part_grad(tgi_step *step, tg_tensor *g, const tgi_view_info *v)
-{
-    tgi_thread *S = step->S;
-    tg_tensor *sum = tgi_received_grad(step, 0);
-    if (!sum || sum->dtype != g->dtype || sum->ndim != v->base_ndim || !tgi_has_base_strides(sum, v))
-        return tgi_set_input_grad(step, 0, tgi_strided_add(g, v));
-    if (!tgi_wait_ready(S, sum, true) || !tgi_wait_ready(S, g, false)) return false;
-    const tgi_loop loop = tgi_loop_from_to(g, tgi_operand_of(g), tgi_view_operand(sum, v));
-    return sum->storage->backend->accumulate(S, &loop);
+    return tgi_op_end(&c, tgi_fill_elements(c.S, y, 0) && (once ? c.backend->copy : c.backend->accumulate)(c.S, &loop));
 }
 
 static bool tgi_rule_as_strided(tgi_step *step, tg_tensor *g)
 {
-    return tgi_set_part_grad(step, g, step->node->view);
+    return tgi_set_input_grad(step, 0, tgi_strided_add(g, step->node->view, false));
 }
 static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g)
 {
@@ -20444,6 +20425,9 @@ static tg_tensor *tgi_part_view(tgi_call *c, int op, tg_tensor *t, int ndim, con
     return tgi_run_view(c, ndim, dims, strides, t->offset + offset);
 }
 
+/* The gradient of t is g at the view, 0 elsewhere.  If t has received one before, g is added to that in place: T steps
+   that select one part of T each would otherwise add up T tensors of all parts (program-8x64-mamba).  An element that
+   is at several places of the view, as unfold has them, gets their sum first. */
 static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
 {
     tg_shape in = tgi_input_shape(step, 0);
@@ -20455,7 +20439,13 @@ static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
     memcpy(v.dim, g->dim, sizeof(int64_t) * g->ndim);
     memset(v.stride, 0, sizeof v.stride); /* if g has no elements, the strides and the offset are 0 */
     v.offset = tgi_numel(g) ? tgi_part_strides(op, step->params, in.ndim, v.base_stride, v.stride) : 0;
-    return tgi_set_part_grad(step, g, &v);
+    const bool once = op != TGI_OP_unfold;
+    tg_tensor *const sum = once ? tgi_received_grad(step, 0) : NULL;
+    if (!sum || sum->dtype != g->dtype || !tgi_same_shape(sum, in.ndim, in.dim))
+        return tgi_set_input_grad(step, 0, tgi_strided_add(g, &v, once));
+    if (!tgi_wait_ready(step->S, sum, true) || !tgi_wait_ready(step->S, g, false)) return false;
+    const tgi_loop loop = tgi_loop_from_to(g, tgi_operand_of(g), tgi_view_operand(sum, &v));
+    return sum->storage->backend->accumulate(step->S, &loop);
 }
 
 static bool tgi_rule_slice(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_slice); }
@@ -26602,7 +26592,7 @@ tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shap
         const tgi_view_info view = tgi_windows_view(padded, k, d, s);
         const tg_shape shape = TG_SHAPE(padded[0], padded[1], k[0], k[1], windows[0], windows[1]);
         tg_tensor *sums = tg_reshape(tgi_upcast(columns), shape);
-        sums = tg_pad(tgi_strided_add(sums, &view), TG_SHAPE(-p[1], -p[1], -p[0], -p[0]), 0);
+        sums = tg_pad(tgi_strided_add(sums, &view, false), TG_SHAPE(-p[1], -p[1], -p[0], -p[0]), 0);
         sums = sums ? tg_to_dtype(sums, (tg_dtype)columns->dtype) : NULL;
         return tgi_composite_end(&c, n == 2 ? tg_squeeze(sums, 0) : sums);
     }

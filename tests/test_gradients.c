@@ -948,6 +948,32 @@ TEST(gradients_in_place)
     }
 }
 
+/* A part of a tensor adds its gradient at its place to what the tensor has received, or to zeros: from rows, columns, a
+   diagonal and windows that share elements, where the tensor is used as a whole, too, and where others hold its
+   gradient. */
+TEST(gradients_of_parts)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    for (int k = 0; k < 20; ++k) {
+        tg_tensor *x = leaf_of(dtypes[k % 4], "[[1, 2, 3], [4, 5, 6], [7, 8, 9]]"), *y = tg_mul_scalar(x, 2);
+        tg_tensor *held = NULL, *dx = NULL, *all = tg_mul_scalar(tg_sum(y), k / 4 == 3 ? 64 : 0);
+        tg_tensor *rows = tg_sum(tg_narrow(y, 0, 0, 2)), *columns = tg_sum(tg_slice(y, 1, 0, 3, 2));
+        tg_tensor *row = tg_sum(tg_select(y, 0, 1)), *diagonal = tg_sum(tg_diagonal(y, 0, 0, 1));
+        tg_tensor *windows = tg_sum(tg_unfold(y, 0, 2, 1)), *loss = tg_add(rows, tg_mul_scalar(columns, 2));
+        loss = tg_add(tg_add(loss, tg_mul_scalar(row, 4)), tg_add(tg_mul_scalar(diagonal, 8), all));
+        loss = tg_add(loss, tg_mul_scalar(windows, 16));
+        if (k / 4 == 1) tg_retain_grad(y);
+        if (k / 4 == 2) tg_hook(y, hold, &held);
+        if (k / 4 == 4) CHECK(tg_gradients(&loss, 1, NULL, &x, 1, &dx, TG_CREATE_GRAPH) == TG_OK);
+        else CHECK(tg_backward(loss) == TG_OK);
+        HAS(k / 4 == 4 ? dx : tg_grad(x), k / 4 == 3 ? "[[182, 162, 166], [206, 218, 206], [164, 160, 180]]"
+                                                     : "[[54, 34, 38], [78, 90, 78], [36, 32, 52]]");
+        if (k / 4 == 1) HAS(tg_grad(y), "[[27, 17, 19], [39, 45, 39], [18, 16, 26]]");
+        if (k / 4 == 2) HAS(held, "[[27, 17, 19], [39, 45, 39], [18, 16, 26]]");
+        if (k / 4 == 2) tg_release(held);
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -976,6 +1002,7 @@ int main(int argc, char **argv)
     RUN(view_of_a_view);
     RUN(transpose_then_matmul);
     RUN(gradients_in_place);
+    RUN(gradients_of_parts);
     check_rows("test_gradients");
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
