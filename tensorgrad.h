@@ -50363,6 +50363,19 @@ static bool tgi_sum_of_one(tgi_thread *S, int ndim, const int64_t *dim, tgi_oper
     return tgi_cpu_map(S, &loop);
 }
 
+/* Makes the largest dim of the outputs the innermost one where that has few elements, as few as are reduced: they are
+   computed in rows along it, of which each costs as much as many elements (repeat_interleave f32 32768x2 count=2 dim=0
+   backward). */
+static void tgi_long_rows_of_outputs(tgi_iter *kept)
+{
+    const int inner = kept->ndim - 1;
+    int largest = inner;
+    for (int d = 0; d < inner; ++d) {
+        if (kept->dim[d] > kept->dim[largest]) largest = d;
+    }
+    if (kept->dim[inner] < 4 && kept->dim[largest] >= TGI_SHORT_ROW) tgi_iter_swap(kept, largest, inner);
+}
+
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
     if (tgi_reduces_one(reduce))
@@ -50388,6 +50401,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     job.partial = NULL;
     if (job.kept.numel == 0) return true;
+    if (job.reduced.numel <= TGI_SHORT_ROW) tgi_long_rows_of_outputs(&job.kept);
     const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);

@@ -13,7 +13,8 @@ static const int64_t shapes[][3] = {{40, 1, 1}, {70, 2, 1},  {45, 7, 1}, {3, 31,
                                     {2, 2, 8},  {3, 7, 9},   {2, 8, 31}, {1, 9, 64}, {2, 70, 33},
                                     {1, 300, 40}, {3, 5, 3}, {1, 17, 600}, {13, 8, 4},
                                     {2, 301, 8}, {3, 75, 2}, {2, 33, 16}, {3, 2, 40},
-                                    {40, 70, 1}, {9, 128, 1}, {33, 64, 1}, {2, 96, 16}};
+                                    {40, 70, 1}, {9, 128, 1}, {33, 64, 1}, {2, 96, 16},
+                                    {40, 2, 2}, {100, 7, 3}, {33, 32, 3}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, DTYPES = sizeof dtypes / sizeof *dtypes };
 
 /* Integers from 0 to 4, or from -2 to 2 where the dtype has them; `missing` is the part of NaN among floats. */
