@@ -21402,7 +21402,8 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
 
 enum { TGI_TRIANGLE_LEAST = 4096 }; /* elements: of fewer, the mask costs less than another op */
 
-/* t [.., rows, cols] with 0 to the right (or left) of the diagonal, by a mask */
+/* t [.., rows, cols] with 0 to the right (or left) of the diagonal, by a mask, whose layout t gets on the CPU, where a
+   vector is made of neighbours (tril f32 256x256:t) */
 static tg_tensor *tgi_triangle_of(tg_tensor *t, int64_t diagonal, bool lower)
 {
     if (!t) return NULL;
@@ -21413,7 +21414,8 @@ static tg_tensor *tgi_triangle_of(tg_tensor *t, int64_t diagonal, bool lower)
     tg_tensor *end = tg_unsqueeze(tg_arange_on(first, first + (double)rows, 1, dtype, device), 1); /* [rows, 1] */
     tg_tensor *column = tg_arange_on(0, (double)cols, 1, dtype, device);
     tg_tensor *zero = lower ? tg_gt(column, end) : tg_lt(column, end); /* [rows, cols] */
-    return tg_masked_fill(t, zero, 0);
+    const bool as_it_is = t->stride[t->ndim - 1] == 1 || !t->storage->backend->host;
+    return tg_masked_fill(as_it_is ? t : tg_contiguous(t), zero, 0);
 }
 
 /* t [.., rows, cols] with 0 to the right (or left) of the diagonal.  Columns from rows + diagonal on lie to the right
