@@ -6661,6 +6661,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      name      the op is TGI_OP_name, its function tg_name
      kind      FLOATS computes in floating point, where integers become the default dtype; CHOICE, too, and s is a
                flag that chooses between two kernels; RANGE, too, and beyond a range of x the C library is called;
+               ROOT, too, and AVX-512 has a kernel of its own;
                CALLS, too, and each element is a call or more, so that all instruction sets have one kernel; ANY keeps
                the dtype; POWER, too, and it takes many steps; WHOLE is for integers and bool, and has no gradient; TEST
                makes bool
@@ -6780,7 +6781,7 @@ enum {
     OP(log10, FLOATS, tgi_log10(x), x, A | CAST_F32, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)),                 \
        "g / (x * ln 10)")                                                                                              \
     OP(log1p, FLOATS, tgi_log1p(x), x, A | CAST_F32, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                    \
-    OP(sqrt, FLOATS, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                 \
+    OP(sqrt, ROOT, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                   \
     OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y | CAST_F32, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)),           \
        "g * -y^3 / 2")                                                                                                 \
     OP(reciprocal, FLOATS, 1 / x, x, Y | CAST_F32, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                      \
@@ -14174,6 +14175,7 @@ typedef enum {
     TGI_KIND_WHOLE,
     TGI_KIND_CHOICE = TGI_KIND_FLOATS,
     TGI_KIND_RANGE = TGI_KIND_FLOATS,
+    TGI_KIND_ROOT = TGI_KIND_FLOATS,
     TGI_KIND_CALLS = TGI_KIND_FLOATS,
     TGI_KIND_POWER = TGI_KIND_ANY,
     TGI_KIND_QUOTIENT = TGI_KIND_ANY
@@ -14192,6 +14194,7 @@ typedef struct tgi_op {
 #define TGI_HAS_RULE_CALLS TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_CHOICE TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_RANGE TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_ROOT TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_POWER TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_QUOTIENT TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_FLOATS TGI_HAS_RULE_ANY
@@ -19514,6 +19517,7 @@ TGI_BINARY_SCALAR_OPS(TGI_RULE2)
     tg_tensor *tg_##name##_(tg_tensor *x) { return tgi_map1(TGI_OP_##name, true, x, 0, 0); }
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
 #define TGI_PUBLIC1_RANGE(name) TGI_PUBLIC1_ANY(name)
+#define TGI_PUBLIC1_ROOT(name) TGI_PUBLIC1_ANY(name)
 #define TGI_PUBLIC1_CALLS(name)
 /* tg_tanh and every other function of an op with one input are made here, with their twins in place.  What an op
    computes, and its gradient, is its row of the op table (room TABLE): search for OP(tanh. */
@@ -48551,6 +48555,7 @@ TGI_ALWAYS_INLINE void tgi_fold_rows_across(tgi_fold_start start, tgi_fold_load 
 #define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) TGI_KERNEL_F64(name, real, inputs, numbers, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
 #define TGI_KERNELS_RANGE TGI_KERNELS_FLOATS
+#define TGI_KERNELS_ROOT TGI_KERNELS_FLOATS
 #define TGI_KERNELS_CALLS TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
     TGI_KERNEL_F64(name, real, inputs, numbers, y)    \
@@ -49005,6 +49010,7 @@ typedef struct {
 #define TGI_MAP_ROW_FLOATS(name) TGI_MAP_ROW_OF(name, NULL, false)
 #define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_RANGE TGI_MAP_ROW_FLOATS
+#define TGI_MAP_ROW_ROOT TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_CALLS TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANY(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, false)
 #define TGI_MAP_ROW_POWER TGI_MAP_ROW_ANY
@@ -57725,6 +57731,7 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #define TGI_NARROW_FLOATS(name, inputs, numbers, yi)
 #define TGI_NARROW_CHOICE TGI_NARROW_FLOATS
 #define TGI_NARROW_RANGE TGI_NARROW_FLOATS
+#define TGI_NARROW_ROOT TGI_NARROW_FLOATS
 #define TGI_NARROW_POWER TGI_NARROW_FLOATS
 #define TGI_NARROW_CALLS TGI_NARROW_FLOATS
 #define TGI_NARROW_QUOTIENT(name, inputs, numbers, yi)                              \
@@ -58039,6 +58046,12 @@ TGI_LOOPS_END
 #define TGI_T_FMA TGI_F64_FMA
 #define TGI_T_ABS(x) fabs(x)
 #define TGI_COEFFICIENTS(name) TGI_##name##_f64
+#undef TGI_FMA_OF
+#undef TGI_IS_NOT_0
+#undef TGI_RSQRT_NEAR
+#define TGI_FMA_OF(a, b, c) __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4)
+#define TGI_IS_NOT_0(a, zero) __builtin_ia32_cmppd512_mask(a, zero, 4, 0xff, 4)
+#define TGI_RSQRT_NEAR(a, zero) __builtin_ia32_rsqrt14pd512_mask(a, zero, 0xff)
 #else
 #define TGI_T(name) TGI_V(name##_f32)
 #define TGI_LIGHT_T(name) TGI_LIGHT(name##_f32)
@@ -58047,6 +58060,12 @@ TGI_LOOPS_END
 #define TGI_T_FMA TGI_F32_FMA
 #define TGI_T_ABS(x) fabsf(x)
 #define TGI_COEFFICIENTS(name) TGI_##name##_f32
+#undef TGI_FMA_OF
+#undef TGI_IS_NOT_0
+#undef TGI_RSQRT_NEAR
+#define TGI_FMA_OF(a, b, c) __builtin_ia32_vfmaddps512_mask(a, b, c, TGI_ALL_16, 4)
+#define TGI_IS_NOT_0(a, zero) __builtin_ia32_cmpps512_mask(a, zero, 4, 0xffff, 4)
+#define TGI_RSQRT_NEAR(a, zero) __builtin_ia32_rsqrt14ps512_mask(a, zero, 0xffff)
 #endif
 TGI_PASS_BEGIN
 
@@ -58704,6 +58723,57 @@ static void TGI_T(map_range)(int64_t n, void *out, const void *in, tgi_map_kerne
         (void)scalar, (void)in1, (void)in2;                \
         TGI_T(map_range)(n, out, in0, TGI_T(name##_near), name, TGI_RANGE_##name); \
     }
+
+#undef TGI_TYPED_ROW_ROOT
+#ifdef TGI_TABLES /* AVX-512 */
+/* Square roots, rounded as those of the processor, which takes 16 cycles and more for a vector of them (sqrt f64 65536
+   in a third of the time).  After Markstein, "Computation of elementary functions on the IBM RISC System/6000
+   processor" (1990): g is near sqrt(x) and h near 1 / (2 sqrt(x)); two steps of Newton give both all their digits but
+   the last, and x - g^2, which is exact, makes the last one right.  Numbers from 2^-64 (of doubles 2^-512) to 2^64
+   (2^512) go this way; where others are among them, as 0, infinity and NaN, a whole block is left to the processor. */
+static void TGI_T(roots)(int64_t n, void *out, const void *in, tgi_map_kernel exact)
+{
+    typedef TGI_T(vector) vector;
+    typedef TGI_T(word) words __attribute__((__vector_size__(64)));
+    enum { WIDTH = (int)(64 / sizeof(tgi_real)), VECTORS = 4, BLOCK = WIDTH * VECTORS };
+    const TGI_T(word) least = TGI_BY_TYPE(0x1f800000u, 0x1ff0000000000000u);
+    const vector zero = {0}, half = zero + TGI_BY_TYPE(0.5f, 0.5);
+    const tgi_real *a = (const tgi_real *)in;
+    tgi_real *y = (tgi_real *)out;
+    for (; n >= BLOCK; n -= BLOCK, a += BLOCK, y += BLOCK) {
+        words beyond = {0}; /* one of the two upper bits of a number, if it is not between these */
+        TGI_UNROLL
+        for (int v = 0; v < VECTORS; ++v) beyond |= (words)*(const vector *)(a + v * WIDTH) - least;
+        beyond = beyond >> 1 & TGI_BY_TYPE(0x60000000u, 0x6000000000000000u); /* as a number, 0 or not */
+        if (TGI_IS_NOT_0((vector)beyond, zero)) {
+            exact(BLOCK, NULL, y, a, NULL, NULL);
+            continue;
+        }
+        TGI_UNROLL
+        for (int v = 0; v < VECTORS; ++v) {
+            const vector x = *(const vector *)(a + v * WIDTH), first = TGI_RSQRT_NEAR(x, zero);
+            vector g = x * first, h = half * first;
+            TGI_UNROLL
+            for (int step = 0; step < 2; ++step) {
+                const vector r = TGI_FMA_OF(-g, h, half);
+                g = TGI_FMA_OF(g, r, g);
+                h = TGI_FMA_OF(h, r, h);
+            }
+            *(vector *)(y + v * WIDTH) = TGI_FMA_OF(TGI_FMA_OF(-g, g, x), h, g);
+        }
+    }
+    if (n > 0) exact(n, NULL, y, a, NULL, NULL);
+}
+#define TGI_TYPED_ROW_ROOT(name, inputs, numbers, y)                 \
+    TGI_TYPED_HEAVY(name##_exact, 0, inputs, numbers, y)             \
+    TGI_TYPED_CALLER(name)                                           \
+    {                                                                \
+        (void)scalar, (void)in1, (void)in2;                          \
+        TGI_T(roots)(n, out, in0, TGI_T(name##_exact));              \
+    }
+#else
+#define TGI_TYPED_ROW_ROOT TGI_TYPED_ROW_FLOATS
+#endif
 
 /* Quotients that are large are left to the C library, and all where there is no FMA. */
 static void TGI_T(map_quotients)(int64_t n, void *out, const void *in0, const void *in1, tgi_map_kernel kernel,
@@ -62070,6 +62140,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_ENTRY_FLOATS TGI_V
 #define TGI_ENTRY_CHOICE TGI_V
 #define TGI_ENTRY_RANGE TGI_V
+#define TGI_ENTRY_ROOT TGI_V
 #define TGI_ENTRY_POWER TGI_V
 #define TGI_ENTRY_QUOTIENT TGI_V
 #define TGI_ENTRY_CALLS(name) tgi_##name##_portable
@@ -62092,6 +62163,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_WHOLE_LOOPS_CHOICE TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_POWER TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_RANGE TGI_WHOLE_LOOPS_FLOATS
+#define TGI_WHOLE_LOOPS_ROOT TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_CALLS TGI_WHOLE_LOOPS_FLOATS
 #define TGI_SHORT_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), TGI_LIGHT(loop), NULL),
 #define TGI_SIGNED_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), NULL, NULL),

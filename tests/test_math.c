@@ -132,6 +132,76 @@ TEST(large_angles)
     tg_scope_end(mark);
 }
 
+/* Whether the square roots of x [n] are those of the C library, to the last bit. */
+static bool roots_are_exact(const double *x, int n, tg_dtype dtype, tg_tensor *(*root)(tg_tensor *x))
+{
+    static double y[AT_ONCE];
+    TG_SCOPE;
+    tg_tensor *roots = root(tg_to_dtype(tg_from(x, TG_SHAPE(n), TG_F64), dtype));
+    if (tg_copy_out(tg_to_dtype(roots, TG_F64), y, (size_t)n * sizeof *y) != TG_OK) return false;
+    for (int i = 0; i < n; ++i) {
+        const double wanted = dtype == TG_F64 ? sqrt(x[i]) : (double)sqrtf((float)x[i]);
+        if (isnan(wanted) ? !isnan(y[i]) : memcmp(&wanted, &y[i], sizeof wanted) != 0) return false;
+    }
+    return true;
+}
+static tg_tensor *power_half(tg_tensor *x) { return tg_pow_scalar(x, 0.5); }
+static tg_tensor *root_in_place(tg_tensor *x) { return tg_sqrt_(tg_clone(x)); }
+
+/* Some x of 53 digits with m^2 = 2^54 x + k for an odd m of 54 digits, which is in the middle of two doubles: for small
+   |k|, no other square roots are as near to such a middle.  k is 1 modulo 8, so that it has a square root modulo 2^55,
+   which is found digit by digit.  `which`, 0 to 3, is the sign of m and its upper bit; 2 where there is no such m. */
+static double nearly_between_doubles(int64_t k, int which)
+{
+    const uint64_t half = (uint64_t)1 << 27, most = (uint64_t)1 << 53;
+    uint64_t root = 1;
+    for (int digit = 3; digit < 55; ++digit)
+        if ((root * root - (uint64_t)k) >> digit & 1) root += (uint64_t)1 << (digit - 1);
+    const uint64_t m = ((which & 1 ? 0 - root : root) ^ (which & 2 ? most : 0)) % (2 * most);
+    const uint64_t high = m / half, low = m % half;
+    const int64_t middle = (int64_t)(2 * high * low) + ((int64_t)(low * low) - k) / (int64_t)half;
+    const uint64_t x = high * high + (uint64_t)(middle / (int64_t)half);
+    return m >= most && (x < most || x % 2 == 0) ? (double)x : 2;
+}
+
+/* sqrt is rounded right: of all floats from 1 to 4, to which those of another size are alike (where the processor's
+   instruction is used, of some), of doubles with the most difficult roots, and of any bits, zero, infinity, NaN and
+   negative ones among them; few of them, too. */
+TEST(square_roots)
+{
+    static const double special[] = {0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, INFINITY,
+                                     -INFINITY, NAN, -1, 1e-40, 1.4e-45, 4.5e-155, 1e-309, 7.5e-155, 5.4e-20, 1.8e19};
+    enum { SPECIAL = (int)(sizeof special / sizeof special[0]) };
+    static double x[AT_ONCE];
+    const int step = strcmp(capability, "avx512") == 0 ? 1 : 15;
+    uint64_t state = 12;
+    bool right = true;
+    int n = 0, found = 0;
+    for (int block = 0; block < (1 << 24) / AT_ONCE && right; block += step) {
+        for (int i = 0; i < AT_ONCE; ++i) x[i] = (block / 128 + 1) * (1 + (block % 128 * AT_ONCE + i) / 8388608.0);
+        right = roots_are_exact(x, AT_ONCE, TG_F32, tg_sqrt);
+    }
+    CHECK(right);
+    for (int64_t k = -32767; k < 32768; k += 8, ++n) {
+        x[n] = nearly_between_doubles(k, (int)(k + 32767) / 8 % 4);
+        found += x[n] != 2;
+    }
+    CHECK(found > n / 4 && roots_are_exact(x, n, TG_F64, tg_sqrt));
+    for (int round = 0; round < 16; ++round) {
+        for (int i = 0; i < AT_ONCE; ++i) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            const uint64_t bits = state ^ state >> 31;
+            memcpy(&x[i], &bits, sizeof bits);
+            if (round % 2) x[i] = fabs(x[i]);
+            if (round % 4 > 1) x[i] = 1 + (double)(bits >> 11) / 4503599627370496.0; /* of middle size */
+            if (round > 11 && (bits & 127) == 0) x[i] = special[bits / 128 % SPECIAL];
+        }
+        CHECK(roots_are_exact(x, AT_ONCE - round, round % 3 ? TG_F64 : TG_F32, round % 2 ? power_half : root_in_place));
+        CHECK(roots_are_exact(x + round, 40 + round, round % 3 ? TG_F32 : TG_F64, tg_sqrt));
+    }
+    CHECK(roots_are_exact(special, SPECIAL, TG_F64, tg_sqrt) && roots_are_exact(special, SPECIAL, TG_F32, tg_sqrt));
+}
+
 /* fmod, remainder and floor_divide are exact: of small and of huge quotients, zeros, infinities and NaN. */
 static double rounded_down(double a, double b)
 {
@@ -749,6 +819,7 @@ int main(int argc, char **argv)
             RUN(neighbours);
             RUN(pairs);
             RUN(large_angles);
+            RUN(square_roots);
             RUN(quotients);
             RUN(hypotenuses);
             RUN(errors_of_gradients);
