@@ -59421,8 +59421,11 @@ static void TGI_T(softmax_columns)(void *x_, int64_t n, int columns, bool log_of
         for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];
     }
     TGI_T(sums_of_columns)(sum, columns);
-    for (int l = 0; l < TGI_LANES; ++l)
-        last[l] = log_of_it ? tgi_log_of((tgi_real)sum[l]) : (tgi_real)(1 / sum[l]);
+    if (log_of_it) { /* with a choice in one loop, the logarithms were no vectors: log_softmax f32 2x32768 dim=0 */
+        for (int l = 0; l < TGI_LANES; ++l) last[l] = tgi_log_of((tgi_real)sum[l]);
+    } else {
+        for (int l = 0; l < TGI_LANES; ++l) last[l] = (tgi_real)(1 / sum[l]);
+    }
     for (int64_t i = 0; i < n && log_of_it; ++i) {
         for (int l = 0; l < TGI_LANES; ++l) x[i * TGI_LANES + l] -= last[l];
     }
