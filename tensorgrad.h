@@ -47992,7 +47992,7 @@ typedef struct {
 } tgi_gemm_tile;
 typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
 enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* of a, each those before it, too */
-enum { TGI_HEIGHTS = 3 };
+enum { TGI_HEIGHTS = 3 }; /* how many numbers of rows tiles may have */
 
 /* A product of bf16 in tiles of the processor, which GEMM explains: c [32, 32] = a [32, k] times b [k, 32], or added to
    c.  k is in blocks of 32.  a: its rows are a_row bytes apart, and its blocks a_step; b: panels [blocks][16][32] of
@@ -53424,7 +53424,9 @@ static tgi_answer tgi_cpu_complex_mul(tgi_thread *S, bool conj, const tgi_rows *
    as fast without packing is not packed: see tgi_gemm_plan. */
 enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block of sums that are converted; else larger */
 enum { TGI_GEMM_SLICE = 4096, TGI_GEMM_STRIP = 460 * 1024 }; /* in bytes: of a row, of the panels of a */
-enum { TGI_GEMM_FEW = 96, TGI_GEMM_SHORT = 128 };            /* rows of a for which b is packed in panels of this k */
+/* Rows of a up to which b is packed in panels of so many steps along k, which stay in the first cache: see
+   tgi_gemm_plan. */
+enum { TGI_GEMM_FEW = 96, TGI_GEMM_SHORT = 128 };
 
 /* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
    A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
@@ -54077,6 +54079,8 @@ typedef struct {
    (matmul f32 32x4096,4096x4096: 36 ms, by this loop 12 ms).  Two at a time are slower than tiles (with AVX2 39 ms, in
    tiles 24). */
 enum { TGI_FEW_ROWS = 16, TGI_FEW_LONG = 32, TGI_FEW_TALL = 48, TGI_FEW_TALL_BYTES = 1 << 20, TGI_FEW_BY_FOUR = 8 };
+/* Bytes of a weight along the outputs up to which more rows than the lowest tile has are left to tiles, which read it
+   from the second cache or the third as fast (matmul f32 32x512,512x512: 142 us, in tiles of 8 rows 111). */
 enum { TGI_FEW_LOW_BYTES = 1 << 22 };
 /* Rows at most where the processor has tiles for bf16, which are faster from there on, unless the weight is so large
    that both wait for memory (linear bf16 12x1024,4096x1024: 0.99 ms, in tiles 0.82; 12x4096,8192x4096: 8.4 and 10). */
@@ -54282,7 +54286,7 @@ static bool tgi_is_few(tgi_thread *S, const tgi_gemm *g, tgi_few_job *job)
     const bool is_large = bytes >= TGI_FEW_TALL_BYTES;
     const int *const heights = tgi_kernels_of(S)->tile_rows;
     const bool more = !tile && heights[0] >= TGI_FEW_BY_FOUR, as_it_is = tgi_compute_dtype(b.dtype) == b.dtype;
-    const int lowest = heights[TGI_HEIGHTS - 1]; /* of tiles that read w where it is, as fast as more rows take */
+    const int lowest = heights[TGI_HEIGHTS - 1]; /* rows of the lowest tile, or 0: there is none */
     int64_t most = tiles && bytes <= TGI_FEW_TILES_BYTES ? (int64_t)TGI_FEW_TILES : (int64_t)TGI_FEW_ROWS;
     if (more && (job->along_k || is_large)) most = job->along_k ? (int64_t)TGI_FEW_LONG : (int64_t)TGI_FEW_TALL;
     if (lowest > 0 && !job->along_k && as_it_is && bytes <= TGI_FEW_LOW_BYTES) most = tgi_at_most(most, lowest);
@@ -59421,7 +59425,7 @@ static void TGI_T(softmax_columns)(void *x_, int64_t n, int columns, bool log_of
         for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];
     }
     TGI_T(sums_of_columns)(sum, columns);
-    if (log_of_it) { /* with a choice in one loop, the logarithms were no vectors: log_softmax f32 2x32768 dim=0 */
+    if (log_of_it) { /* a choice inside one loop would leave the logarithms scalar: log_softmax f32 2x32768 dim=0 */
         for (int l = 0; l < TGI_LANES; ++l) last[l] = tgi_log_of((tgi_real)sum[l]);
     } else {
         for (int l = 0; l < TGI_LANES; ++l) last[l] = (tgi_real)(1 / sum[l]);
