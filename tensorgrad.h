@@ -53424,9 +53424,10 @@ static tgi_answer tgi_cpu_complex_mul(tgi_thread *S, bool conj, const tgi_rows *
    as fast without packing is not packed: see tgi_gemm_plan. */
 enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block of sums that are converted; else larger */
 enum { TGI_GEMM_SLICE = 4096, TGI_GEMM_STRIP = 460 * 1024 }; /* in bytes: of a row, of the panels of a */
-/* Rows of a up to which b is packed in panels of so many steps along k, which stay in the first cache: see
-   tgi_gemm_plan. */
-enum { TGI_GEMM_FEW = 96, TGI_GEMM_SHORT = 128 };
+/* Rows of a up to which b is taken in slices of so many steps along k: packed, they stay in the first cache; where they
+   lie, rows of b that are pages apart stay in the few sets of the second cache that they fall into.  Rows of a up to
+   which such a b is not packed (matmul f32 32x1024,1024x1024). */
+enum { TGI_GEMM_FEW = 96, TGI_GEMM_SHORT = 128, TGI_GEMM_UNPACKED = 80 };
 
 /* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
    A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
@@ -53810,14 +53811,16 @@ static void tgi_gemm_sides(tgi_gemm_job *job, const void *bias, bool swap)
     job->bias.col = g->adds ? job->c_col : !swap;
 }
 
-/* Whether b is packed.  It is read, where it lies, by each strip of a's rows. */
+/* Whether b is packed.  It is read, where it lies, by each strip of a's rows: faster if a panel's rows are whole lines of
+   the cache. */
 static bool tgi_gemm_packs_b(const tgi_gemm_job *job, bool real)
 {
     const int64_t size = tgi_bytes_of(job->compute), row = job->b.row * size, m = job->m;
     if (job->b.dtype != job->compute || job->b.col != 1) return true;
     if (job->k * job->n * size <= 16384 || m * row <= 65536) return false;
-    if (!real || row >= TGI_GEMM_SLICE) return m > 3 * job->mr;    /* each row is in a page of its own */
-    return m > 7 * job->mr && (m > 512 || job->k * row > 1 << 18); /* it stays in the second cache */
+    const bool lines = real && row % TGI_CACHE_LINE == 0;
+    if (!real || row >= TGI_GEMM_SLICE) return m > (lines ? TGI_GEMM_UNPACKED : 3 * job->mr); /* in a page of its own */
+    return m > 7 * job->mr && (m > 512 || job->k * row > 1 << (lines ? 19 : 18)); /* it stays in the second cache */
 }
 
 /* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
@@ -53845,8 +53848,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->mr = mr;
     job->nr = narrow ? nr / 2 : nr;
     job->pack_b = tgi_gemm_packs_b(job, real);
-    const bool few = real && job->m <= TGI_GEMM_FEW;
-    const int64_t longest = few && job->pack_b ? TGI_GEMM_SHORT * size : (int64_t)TGI_GEMM_SLICE;
+    const bool few = real && job->m <= TGI_GEMM_FEW, apart = job->pack_b || job->b.row * size >= TGI_GEMM_SLICE;
+    const int64_t longest = few && apart ? TGI_GEMM_SHORT * size : (int64_t)TGI_GEMM_SLICE;
     const int64_t slices = (job->k * size + longest - 1) / longest;
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
     job->widen = g->out.dtype != job->compute;
@@ -53855,8 +53858,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     tgi_gemm_divide(job, threads, most_m, most_n);
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
     const bool fits = tgi_gemm_rows_fit(mr, job->a.row, size);
-    const bool reads_a = job->n <= nr || (job->a.col == 1 && (few || job->n <= 384) && fits) ||
-                         (job->a.row == 1 && job->n <= 128);
+    const bool seldom = job->n < 8 * nr || job->m <= mr; /* with more panels, steps of a constant length are worth it */
+    const bool reads_a = job->n <= nr || (job->a.col == 1 && seldom && fits) || (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
     job->each = !job->pack_b || (job->m_block <= job->strip && (few || job->b.col != 1));
