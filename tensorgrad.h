@@ -53811,8 +53811,8 @@ static void tgi_gemm_sides(tgi_gemm_job *job, const void *bias, bool swap)
     job->bias.col = g->adds ? job->c_col : !swap;
 }
 
-/* Whether b is packed.  It is read, where it lies, by each strip of a's rows: faster if a panel's rows are whole lines of
-   the cache. */
+/* Whether b is packed.  It is read, where it lies, by each strip of a's rows: faster if a panel's rows are whole lines
+   of the cache. */
 static bool tgi_gemm_packs_b(const tgi_gemm_job *job, bool real)
 {
     const int64_t size = tgi_bytes_of(job->compute), row = job->b.row * size, m = job->m;
@@ -55169,6 +55169,15 @@ static int64_t tgi_slide_place(const tgi_slide_job *job, const int64_t *place, i
     return (place[0] / stride[0] * size[1] + place[1] / stride[1]) * size[2] + place[2] / stride[2];
 }
 
+/* y [n] = x [n], steps in elements: part of a row, most of which are short. */
+static void tgi_slide_move(float *y, int64_t y_step, const float *x, int64_t x_step, int64_t n)
+{
+    const int64_t size = (int64_t)sizeof(float);
+    if (n <= 0) return;
+    if (y_step == 1 && x_step == 1) tgi_move_bytes((char *)y, (const char *)x, n * size);
+    else tgi_copy_run((char *)y, y_step * size, (const char *)x, x_step * size, n, size);
+}
+
 /* Copies a channel of an image into its planes, which are zero, or the planes into the channel.  By rows of planes,
    whose places in the image are products: to divide the places of the image took longer (program-8x64-mobilenet). */
 static void tgi_slide_copy(const tgi_slide_job *job, float *image, float *planes, bool into)
@@ -55184,10 +55193,10 @@ static void tgi_slide_copy(const tgi_slide_job *job, float *image, float *planes
         for (int64_t i0 = 0, e0 = from[0]; i0 < size[0]; ++i0, e0 += stride[0]) {
             for (int64_t i1 = 0, e1 = from[1]; i1 < size[1]; ++i1, e1 += stride[1]) {
                 if (e0 < 0 || e0 >= m->size[0] || e1 < 0 || e1 >= m->size[1]) continue;
-                float *const p = planes + (i0 * size[1] + i1) * size[2];
-                float *const x = image + e0 * step[0] + e1 * step[1];
-                for (int64_t i = first; i < end && into; ++i) p[i] = x[from[2] * step[2] + i * x_step];
-                for (int64_t i = first; i < end && !into; ++i) x[from[2] * step[2] + i * x_step] = p[i];
+                float *const p = planes + (i0 * size[1] + i1) * size[2] + first;
+                float *const x = image + e0 * step[0] + e1 * step[1] + from[2] * step[2] + first * x_step;
+                if (into) tgi_slide_move(p, 1, x, x_step, end - first);
+                else tgi_slide_move(x, x_step, p, 1, end - first);
             }
         }
     }
@@ -55197,14 +55206,11 @@ static void tgi_slide_copy(const tgi_slide_job *job, float *image, float *planes
 static void tgi_slide_copy_map(const tgi_slide_job *job, float *map, float *run, bool into)
 {
     const int64_t *const windows = job->conv.m.windows, *const step = job->conv.y.stride + 2;
-    const int64_t size = (int64_t)sizeof(float);
     for (int64_t row = 0; row < windows[0] * windows[1]; ++row) {
-        char *const y = (char *)(map + row / windows[1] * step[0] + row % windows[1] * step[1]);
-        char *const r = (char *)(run + (row / windows[1] * job->size[1] + row % windows[1]) * job->size[2]);
-        if (into)
-            tgi_copy_run(r, size, y, step[2] * size, windows[2], size);
-        else
-            tgi_copy_run(y, step[2] * size, r, size, windows[2], size);
+        float *const y = map + row / windows[1] * step[0] + row % windows[1] * step[1];
+        float *const r = run + (row / windows[1] * job->size[1] + row % windows[1]) * job->size[2];
+        if (into) tgi_slide_move(r, 1, y, step[2], windows[2]);
+        else tgi_slide_move(y, step[2], r, 1, windows[2]);
     }
 }
 
@@ -56420,7 +56426,8 @@ static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
 /* ---- norms of channels ----
 
    An item is a set of elements with one mean.  It is made of runs: of each sample the `length` elements of a channel;
-   or where that is 1, as in [samples, channels], TGI_LANES sets at a time are the columns of one run. */
+   those of a batch are rows of one run, unless they are converted.  Where the length is 1, as in [samples, channels],
+   TGI_LANES sets at a time are the columns of one run. */
 
 typedef struct {
     const tgi_channel_norm *norm;
@@ -56429,9 +56436,9 @@ typedef struct {
     tgi_scratch scratch; /* per thread: three runs */
     int64_t sets, runs;  /* sets; runs of each */
     int64_t held;        /* runs of a set that are kept in scratch as they are converted: all, or one */
-    bool columns;
+    bool columns, whole; /* a set is a column of a run; it is one run */
     double *weight, *bias; /* [channels] */
-    double *sums; /* backward: [samples or, of columns, 1, channels, 2], the sums of g and of g (x - mean) rstd */
+    double *sums; /* backward: [samples or, of whole sets, 1, channels, 2], the sums of g and of g (x - mean) rstd */
 } tgi_channel_job;
 
 enum { TGI_CHANNEL_HELD = 16384 }; /* numbers of a set that is held */
@@ -56468,9 +56475,9 @@ static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t nu
         item->part[k] += k * job->held * job->norm->length * size;
     }
     item->run.columns = job->columns;
-    item->run.rows = job->columns ? job->norm->samples : 1;
+    item->run.rows = job->whole ? job->norm->samples : 1;
     item->run.n = job->columns ? item->sets : job->norm->length;
-    item->run.step = job->columns ? job->norm->channels : job->norm->length;
+    item->run.step = job->norm->channels * job->norm->length;
     item->run.shift = item->mean;
     item->run.scale = item->scale;
     item->run.add = item->add;
@@ -56627,7 +56634,7 @@ static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64
     job->kernels = tgi_kernels_of(S);
     job->format = tgi_row_format_of(norm->dtype, norm->length);
     job->sets = batch ? norm->channels : norm->samples * norm->groups;
-    job->runs = job->columns ? 1 : batch ? norm->samples : norm->channels / norm->groups;
+    job->runs = job->whole ? 1 : batch ? norm->samples : norm->channels / norm->groups;
     const int64_t items = job->columns ? (job->sets + TGI_LANES - 1) / TGI_LANES : job->sets;
     const double elements = (double)norm->samples * (double)norm->channels * (double)norm->length;
     const int parts = tgi_parts_for(S, TGI_HEAVY_WORK * elements, items);
@@ -56665,7 +56672,8 @@ static bool tgi_channel_init(tgi_channel_job *job, const tgi_channel_norm *norm)
     const bool one = norm->length == 1 && norm->kind != TGI_NORM_GROUPS && norm->channels >= LEAST_COLUMNS;
     memset(job, 0, sizeof *job);
     job->norm = norm;
-    job->columns = one && norm->dtype == tgi_compute_dtype(norm->dtype);
+    job->whole = norm->kind != TGI_NORM_GROUPS && norm->dtype == tgi_compute_dtype(norm->dtype);
+    job->columns = one && job->whole;
     return !tgi_lacks_loops(norm->dtype) && (job->columns || norm->length >= LEAST);
 }
 
@@ -56679,7 +56687,7 @@ static tgi_answer tgi_cpu_channel_norm_backward(tgi_thread *S, const tgi_channel
 {
     tgi_channel_job job;
     if (!tgi_channel_init(&job, norm)) return TGI_COMPOSE;
-    const int64_t sums = 2 * norm->channels * (job.columns ? 1 : norm->samples);
+    const int64_t sums = 2 * norm->channels * (job.whole ? 1 : norm->samples);
     return tgi_channel_run_all(S, &job, sums, tgi_channel_backward_range);
 }
 
@@ -59859,34 +59867,49 @@ TGI_ALWAYS_INLINE void TGI_T(channel_terms)(tgi_vector *lane, const tgi_real *x,
     }
 }
 
+/* lane += the terms of the last elements of a row, [n] of them; value [TGI_LANES]: the shift. */
+static void TGI_T(channel_rest)(tgi_vector *lane, const tgi_real *x, const tgi_real *g, const tgi_vector *shift,
+                                const tgi_real *value, int64_t n)
+{
+    tgi_real rest[2][TGI_LANES];
+    for (int l = 0; l < TGI_LANES; ++l) {
+        rest[0][l] = l < n ? x[l] : value[l];
+        rest[1][l] = g && l < n ? g[l] : 0;
+    }
+    TGI_T(channel_terms)(lane, rest[0], g ? rest[1] : NULL, shift);
+}
+
 /* A step is of TGI_LANES elements, the last ones of a row, or a row of columns.  The sums of lanes are of 64 terms at
-   most in the dtype; these are added as doubles. */
+   most in the dtype, from one row or several; these are added as doubles. */
 static void TGI_T(channel_sums)(const tgi_channel_run *run)
 {
     enum { TERMS = 64, VECTORS = TGI_T(channel_vectors), WIDTH = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
     const int64_t apart = run->columns ? run->step : (int64_t)TGI_LANES;
-    const int64_t steps = run->columns ? run->rows : (run->n + TGI_LANES - 1) / TGI_LANES;
-    const int64_t whole = !run->columns ? run->n / TGI_LANES : run->n == TGI_LANES ? steps : 0;
+    const int64_t length = run->columns ? run->rows : (run->n + TGI_LANES - 1) / TGI_LANES; /* of a row, in steps */
+    const int64_t whole = !run->columns ? run->n / TGI_LANES : run->n == TGI_LANES ? length : 0;
+    const int64_t steps = run->columns ? length : length * run->rows;
     const tgi_real *x = (const tgi_real *)run->x, *g = (const tgi_real *)run->g;
     tgi_real value[TGI_LANES];
     tgi_vector shift[VECTORS], lane[2 * VECTORS];
     for (int l = 0; l < TGI_LANES; ++l) value[l] = (tgi_real)run->shift[run->columns && l < (int)run->n ? l : 0];
     memcpy(shift, value, sizeof value);
-    for (int64_t i = 0; i < steps;) {
-        const int64_t end = tgi_at_most(steps, i + TERMS), last = tgi_at_most(end, whole);
+    for (int64_t left = steps, at = 0, end; left > 0;) {
         const tgi_vector zero = {0};
         TGI_UNROLL
         for (int v = 0; v < 2 * VECTORS; ++v) lane[v] = zero;
-        for (; g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, g + i * apart, shift);
-        for (; !g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, NULL, shift);
-        for (; i < end; ++i) {
-            const int n = (int)(run->columns ? run->n : run->n - i * TGI_LANES);
-            tgi_real rest[2][TGI_LANES];
-            for (int l = 0; l < TGI_LANES; ++l) {
-                rest[0][l] = l < n ? x[i * apart + l] : value[l];
-                rest[1][l] = g && l < n ? g[i * apart + l] : 0;
+        for (int64_t terms = tgi_at_most(left, TERMS); terms > 0; terms -= end, left -= end) {
+            const int64_t first = at, last = tgi_at_most(whole, at + terms);
+            for (; g && at < last; ++at) TGI_T(channel_terms)(lane, x + at * apart, g + at * apart, shift);
+            for (; !g && at < last; ++at) TGI_T(channel_terms)(lane, x + at * apart, NULL, shift);
+            if (at == first) {
+                const int64_t n = run->columns ? run->n : run->n - at * TGI_LANES;
+                TGI_T(channel_rest)(lane, x + at * apart, g ? g + at * apart : NULL, shift, value, n);
+                ++at;
             }
-            TGI_T(channel_terms)(lane, rest[0], g ? rest[1] : NULL, shift);
+            end = at - first;
+            if (at < length) continue;
+            at = 0, x += run->step;
+            if (g) g += run->step;
         }
         for (int k = 0; k < 2; ++k) {
             tgi_vector *const of = lane + k * VECTORS;

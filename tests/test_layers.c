@@ -411,6 +411,32 @@ TEST(norms_of_halves)
     }
 }
 
+/* [samples, 3, length] of f32 and f64, whose runs are rows of one set, beside the formula in f64. */
+TEST(batch_norms_of_short_runs)
+{
+    static const int64_t size[][2] = {{70, 8}, {5, 16}, {65, 32}, {9, 40}, {33, 64}, {2, 100}, {3, 2100}, {1, 4097}};
+    for (int i = 0; i < 16; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = i % 2 ? TG_F64 : TG_F32;
+        const double bound = i % 2 ? 1e-11 : 1e-4;
+        const tg_shape shape = TG_SHAPE(size[i / 2][0], 3, size[i / 2][1]), each = TG_SHAPE(1, 3, 1);
+        tg_tensor *x[2], *w[2], *y[2], *g = tg_to_dtype(tg_randn(shape), TG_F64);
+        x[0] = tg_add_scalar(tg_randn(shape), 3), w[0] = tg_rand(TG_SHAPE(3));
+        x[1] = tg_set_requires_grad(tg_to_dtype(x[0], TG_F64), true), w[1] = tg_to_dtype(w[0], TG_F64);
+        x[0] = tg_set_requires_grad(tg_to_dtype(x[0], dtype), true), w[0] = tg_to_dtype(w[0], dtype);
+        tg_set_requires_grad(w[0], true), tg_set_requires_grad(w[1], true);
+        y[0] = tg_batch_norm(x[0], NULL, NULL, w[0], NULL, true, 0.1, 1e-5);
+        tg_tensor *away = tg_sub(x[1], tg_mean_dims(x[1], TG_DIMS(0, 2), true));
+        tg_tensor *deviation = tg_sqrt(tg_add_scalar(tg_mean_dims(tg_mul(away, away), TG_DIMS(0, 2), true), 1e-5));
+        y[1] = tg_mul(tg_div(away, deviation), tg_view(w[1], each));
+        for (int k = 0; k < 2; ++k)
+            CHECK(tg_backward(tg_sum(tg_mul(y[k], tg_to_dtype(g, tg_dtype_of(x[k]))))) == TG_OK);
+        CHECK(tg_allclose(tg_to_dtype(tg_detach(y[0]), TG_F64), tg_detach(y[1]), bound, bound));
+        CHECK(tg_allclose(tg_to_dtype(tg_grad(x[0]), TG_F64), tg_grad(x[1]), bound, bound));
+        CHECK(tg_allclose(tg_to_dtype(tg_grad(w[0]), TG_F64), tg_grad(w[1]), 10 * bound, 10 * bound));
+    }
+}
+
 /* A batch norm in the middle of a network: what backward needs is not what the next forward writes. */
 TEST(batch_norm_between_backwards)
 {
@@ -668,6 +694,7 @@ int main(int argc, char **argv)
     RUN(dropout_asks_for_the_mode);
     RUN(batch_norm_keeps_statistics);
     RUN(norms_of_halves);
+    RUN(batch_norms_of_short_runs);
     RUN(batch_norm_between_backwards);
     RUN(containers);
     RUN(options_by_name);
