@@ -49092,6 +49092,14 @@ static void tgi_blocks_of(tgi_blocks *b, int64_t rows, int64_t columns)
     b->count = b->iter.numel / dim[0] / dim[1] * b->bands * b->stripes;
 }
 
+/* The elements of a block that lies as its kernel reads it: less where blocks would be few, so that threads have equal
+   parts, and in the next loop over this memory the same ones (pad f32 1024x64 dims=0,0,2,2). */
+static int64_t tgi_direct_block(const tgi_iter *iter)
+{
+    const int64_t some = (iter->numel + 32 * TGI_BLOCK - 1) / (32 * TGI_BLOCK) * TGI_BLOCK;
+    return iter->numel <= 2 * TGI_BLOCK_DIRECT ? (int64_t)TGI_BLOCK_DIRECT : tgi_at_most(some, TGI_BLOCK_DIRECT);
+}
+
 /* Sets the members of *block, which a copy of it would wait for. */
 static void tgi_block_at(const tgi_blocks *b, int64_t index, tgi_part *block)
 {
@@ -49468,7 +49476,7 @@ static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
     else job->stream = NULL;
     if (across && !short_rows) tgi_blocks_of(&job->blocks, TGI_BLOCK_ROWS, TGI_BLOCK_COLUMNS);
     else {
-        const int64_t most = all_direct ? (int64_t)TGI_BLOCK_DIRECT : (int64_t)TGI_BLOCK;
+        const int64_t most = all_direct ? tgi_direct_block(iter) : (int64_t)TGI_BLOCK;
         tgi_blocks_of(&job->blocks, most / iter->dim[c], most);
     }
     for (int k = 0; k < iter->nargs; ++k) {
@@ -49507,8 +49515,9 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     const bool floats = job.compute == TG_F32 || job.compute == TG_F64;
     const bool is_op = floats && kernel == kernels->map[job.compute == TG_F64][loop->kernel];
     tgi_map_plan(&job, kernels, is_op ? loop->kernel : -1);
-    const double work = (double)numel * cost * (double)tgi_bytes_of(job.compute) / 4;
-    tgi_parallel_for(tgi_parts_for(S, work, job.blocks.count), job.blocks.count, tgi_map_range, &job);
+    if (light && direct) cost *= 0.75; /* mul f32 256x256,256x256 */
+    const int parts = tgi_parts_for(S, (double)numel * cost * (double)tgi_bytes_of(job.compute) / 4, job.blocks.count);
+    tgi_parallel_for(parts, job.blocks.count, tgi_map_range, &job);
     return true;
 }
 
@@ -49765,12 +49774,10 @@ static void tgi_copy_whole_range(const void *job_, int thread, int64_t first, in
     outer.ndim -= 2;
     tgi_cursor cursor = tgi_cursor_at(&outer, first);
     tgi_part block;
-    block.rows = job->blocks.rows;
-    block.columns = job->blocks.columns;
+    block.rows = job->blocks.rows, block.columns = job->blocks.columns;
     (void)thread;
     for (; first < end; ++first) {
-        block.at[0] = cursor.at[0];
-        block.at[1] = cursor.at[1];
+        block.at[0] = cursor.at[0], block.at[1] = cursor.at[1];
         tgi_copy_block(job, &block);
         tgi_cursor_advance(&cursor, &outer, 1);
     }
@@ -49779,9 +49786,10 @@ static void tgi_copy_whole_range(const void *job_, int thread, int64_t first, in
 static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
     const int64_t few = tgi_small_contiguous(loop, 2);
+    const bool moves = loop->arg[0].dtype == loop->arg[1].dtype;
     tgi_copy_job job;
     tgi_blocks *const blocks = &job.blocks;
-    if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
+    if (few >= 0 && moves) {
         if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
         return true;
     }
@@ -49790,13 +49798,14 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     if (numel == 0) return true;
     job.across = tgi_blocks_choose_rows(&blocks->iter);
     const int64_t *const dim = blocks->iter.dim + blocks->iter.ndim - 2;
-    if (tgi_at_most(dim[0], dim[1]) <= TGI_BLOCK_ROWS && loop->arg[0].dtype == loop->arg[1].dtype)
+    if (tgi_at_most(dim[0], dim[1]) <= TGI_BLOCK_ROWS && moves)
         job.across = false; /* too few rows or columns to drive each other out of the cache */
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
-    else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / blocks->iter.dim[blocks->iter.ndim - 1], TGI_BLOCK_DIRECT);
-    const int parts = tgi_parts_for(S, TGI_LIGHT_WORK * (double)numel, blocks->count);
+    else tgi_blocks_of(blocks, tgi_direct_block(&blocks->iter) / dim[1], tgi_direct_block(&blocks->iter));
+    const double work = (moves && !job.across ? 0.5 : 1) * TGI_LIGHT_WORK * (double)numel; /* a copy is read next */
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
-    tgi_parallel_for(parts, blocks->count, whole ? tgi_copy_whole_range : tgi_copy_range, &job);
+    tgi_parallel_for(tgi_parts_for(S, work, blocks->count), blocks->count,
+                     whole ? tgi_copy_whole_range : tgi_copy_range, &job);
     return true;
 }
 
@@ -50425,7 +50434,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
         job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
-    const int threads = tgi_threads_for(S, TGI_LIGHT_WORK * (double)outputs * (double)job.reduced.numel);
+    const double each = in.dtype == TG_F32 ? TGI_LIGHT_WORK / 2 : TGI_LIGHT_WORK; /* sum f32 256x256 */
+    const int threads = tgi_threads_for(S, each * (double)outputs * (double)job.reduced.numel);
     const int64_t runs = outputs / columns * job.pieces, apart = (columns + threads - 1) / threads;
     job.width = TGI_REDUCE_WIDTH; /* or less, so that each thread has outputs: sum_dim f32 256x4096 dim=1 */
     if (runs < threads && apart < TGI_REDUCE_WIDTH) job.width = (apart + TGI_LANES - 1) / TGI_LANES * TGI_LANES;
@@ -52114,7 +52124,7 @@ static void tgi_index_range(const void *job_, int thread, int64_t first, int64_t
 
 /* like, x: which operands of rows they are; index is operand 2.  Of rows of x that are written, each thread has a part,
    of so many bytes at least: with two parts in a line of the cache, each thread would wait for the other. */
-enum { TGI_INDEX_SHARE = 512 };
+enum { TGI_INDEX_SHARE = 1024 };
 static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, tgi_scatter_kind kind,
                           tgi_index_fn loop)
 {
@@ -52141,7 +52151,9 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
     const int64_t items = job.by_rows ? rows->length : others->numel;
     int parts = tgi_parts_for(S, TGI_LIGHT_WORK * numel, items);
-    if (like != 0 && job.whole) parts = (int)tgi_at_most(parts, 1 + others->dim[inner] * size / TGI_INDEX_SHARE);
+    const bool row = others->numel == others->dim[inner] && others->stride[1][inner] == size;
+    const int64_t shares = others->dim[inner] * size / (job.whole ? TGI_INDEX_SHARE : 2 * TGI_INDEX_SHARE);
+    if (like != 0 && (job.whole || row)) parts = (int)tgi_at_most(parts, shares > 1 ? shares : 1);
     tgi_parallel_for(parts, items, tgi_index_range, &job);
     return true;
 }
