@@ -18837,10 +18837,11 @@ static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
 }
 
-/* A new tensor with the elements of x, for a kernel that would change x while it reads it; the caller's to unref. */
-static tg_tensor *tgi_copy_apart(tgi_call *c, tg_tensor *x)
+/* A new tensor with the elements of x, for a kernel that would change x while it reads it, or that computes in another
+   dtype; the caller's to unref. */
+static tg_tensor *tgi_copy_apart(tgi_call *c, tg_tensor *x, tg_dtype dtype)
 {
-    tg_tensor *copy = tgi_new_like(c->S, c->name, x);
+    tg_tensor *copy = tgi_new(c->S, c->name, x->ndim, x->dim, dtype, x->storage->backend, x->storage->index);
     if (!copy || tgi_copy_elements(c->S, copy, x)) return copy;
     tgi_unref(c->S, copy);
     return NULL;
@@ -18933,7 +18934,7 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     for (int i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
         if (c->target && x != c->target && tgi_overlaps(c->target, x)) {
-            x = tgi_copy_apart(c, x);
+            x = tgi_copy_apart(c, x, (tg_dtype)x->dtype);
             ok = x != NULL;
             if (x) copies[copied++] = x;
         }
@@ -22634,6 +22635,18 @@ static tgi_answer tgi_scatter_rows(tgi_call *c, tg_tensor *y)
     return c->backend->embedding_backward(c->S, &table);
 }
 
+/* Whether y of 16 bits is better combined as a copy in f32, which is rounded once: on the host, where single elements
+   and not rows of them are moved, and the index has so many that the copies cost less than they save. */
+static bool tgi_scatters_in_f32(const tgi_call *c, tgi_scatter_kind kind, const tg_tensor *y, tg_tensor *const *from)
+{
+    const tg_tensor *src = from[0], *index = from[1];
+    const int last = index->ndim - 1;
+    const bool combines = kind == TGI_SCATTER_ADD || kind >= TGI_SCATTER_PROD;
+    return combines && c->backend->host && (y->dtype == TG_BF16 || y->dtype == TG_F16) &&
+           (last < 0 || last == c->params.dim || index->stride[last] != 0) &&
+           tgi_numel(y) + tgi_numel(src) <= 8 * tgi_numel(index);
+}
+
 /* y [t's shape], a copy of t or t itself: y[.., index[.., i, ..], ..] = (or +=) src[.., i, ..], at dim */
 static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
 {
@@ -22648,15 +22661,20 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
     const tgi_answer answer = to_zeros && kind == TGI_SCATTER_ADD ? tgi_scatter_rows(c, y) : TGI_COMPOSE;
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     bool ok = to_zeros ? tgi_fill_elements(c->S, y, 0) : y == t || tgi_copy_elements(c->S, y, t);
+    const bool wide = ok && tgi_scatters_in_f32(c, kind, y, from);
+    tg_tensor *const x = wide ? tgi_copy_apart(c, y, TG_F32) : y;
+    ok = ok && x;
     for (int i = 0; i < 2 && ok; ++i) {
-        if (tgi_shares(y, from[i])) from[i] = tgi_copy_apart(c, from[i]);
+        const tg_dtype dtype = (tg_dtype)(wide && i == 0 ? (int)TG_F32 : (int)from[i]->dtype);
+        if (dtype != (tg_dtype)from[i]->dtype || tgi_shares(y, from[i])) from[i] = tgi_copy_apart(c, from[i], dtype);
         ok = from[i] != NULL;
     }
     if (ok) {
-        tgi_rows r = tgi_rows_along(c->params.dim, 3, y, from[0], from[1]);
+        tgi_rows r = tgi_rows_along(c->params.dim, 3, x, from[0], from[1]);
         r.size = tgi_size_along(t, c->params.dim);
-        ok = c->backend->scatter(c->S, kind, &r);
+        ok = c->backend->scatter(c->S, kind, &r) && (x == y || tgi_copy_elements(c->S, y, x));
     }
+    if (x && x != y) tgi_unref(c->S, x);
     for (int i = 0; i < 2; ++i) {
         if (from[i] && from[i] != c->in[2 - i]) tgi_unref(c->S, from[i]);
     }
@@ -25238,7 +25256,7 @@ static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
     const tgi_gemm gemm = tgi_linear_gemm(c->S, y, c->in[0], c->in[1]);
     if (!bias) return c->backend->gemm(c->S, &gemm);
     if (!c->S->composes) {
-        if (bias->stride[0] != 1) row = tgi_copy_apart(c, bias);
+        if (bias->stride[0] != 1) row = tgi_copy_apart(c, bias, (tg_dtype)bias->dtype);
         answer = row ? c->backend->linear(c->S, &gemm, tgi_operand_of(row).data) : TGI_FAILED;
         if (row && row != bias) tgi_unref(c->S, row);
     }

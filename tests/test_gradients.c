@@ -4,6 +4,7 @@
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"
+#include "inside.h"
 
 /* ---- helpers ---- */
 
@@ -974,6 +975,55 @@ TEST(gradients_of_parts)
     }
 }
 
+/* Of writes to one element the last one alone has its gradient: as the host finds them, and as each write gives its
+   number.  Indices lie in memory in any way, are fewer than src, or move rows. */
+TEST(gradients_of_writes)
+{
+    for (int k = 0; k < 24; ++k) {
+        TG_SCOPE;
+        const int dim = k % 3;
+        tg_shape some = k / 12 ? TG_SHAPE(5, 7, 3) : TG_SHAPE(4, 6, 2);
+        tg_tensor *t = tg_set_requires_grad(tg_randn_on(TG_SHAPE(5, 7, 3), TG_F64, HERE), true), *index, *y, *d[2][2];
+        tg_tensor *src = tg_set_requires_grad(tg_randn_on(TG_SHAPE(5, 7, 3), TG_F64, HERE), true), *in[2] = {t, src};
+        for (int i = 0; i < 3 && k / 3 % 2; ++i) some.dim[i] = i == dim ? some.dim[i] : 1;
+        index = tg_to(tg_randint(0, 3, some), HERE);
+        if (k / 6 % 2) index = tg_transpose(tg_contiguous(tg_transpose(tg_to_dtype(index, TG_I32), 0, 2)), 0, 2);
+        for (int i = 0; i < 3; ++i) some.dim[i] = some.dim[i] == 1 ? 3 : some.dim[i];
+        index = tg_expand(index, some);
+        for (int composed = 0; composed < 2; ++composed) {
+            inside_compose(composed != 0);
+            y = tg_sum(tg_mul(tg_scatter(t, dim, index, src), tg_detach(tg_exp(t))));
+            CHECK(tg_gradients(&y, 1, NULL, in, 2, d[composed], 0) == TG_OK);
+            inside_compose(false);
+        }
+        for (int i = 0; i < 2; ++i) CHECK(tg_equal(d[0][i], d[1][i]));
+        y = tg_sum(tg_mul(tg_scatter(t, dim, index, tg_full_like(src, 2)), tg_detach(tg_exp(t)))); /* what is left */
+        CHECK(tg_gradients(&y, 1, NULL, &t, 1, d[1], 0) == TG_OK && tg_equal(d[1][0], d[0][0]));
+        CHECK_NEAR(tg_item(tg_add(tg_sum(d[0][0]), tg_sum(d[0][1]))), tg_item(tg_sum(tg_exp(t))), 1e-9);
+    }
+}
+
+/* Sums of elements of 16 bits are rounded once on the host: of 64 ones added to 256 each would be lost by itself. */
+TEST(sums_at_an_index_are_rounded_once)
+{
+    static const tg_dtype dtypes[] = {TG_BF16, TG_F16};
+    for (int k = 0; k < 2 && HERE.type == TG_DEV_CPU; ++k) {
+        TG_SCOPE;
+        const double large = k ? 2048 : 256;
+        tg_tensor *t = tg_full_on(TG_SHAPE(2, 8), large, dtypes[k], HERE), *src = tg_ones_on(TG_SHAPE(2, 64), dtypes[k], HERE);
+        tg_tensor *index = tg_zeros_on(TG_SHAPE(2, 64), TG_I64, HERE), *y = tg_scatter_add(t, 1, index, src);
+        CHECK(tg_get(y, TG_INDEX(1, 0)) == large + 64 && tg_get(y, TG_INDEX(1, 1)) == large);
+        y = tg_scatter_add(tg_t(t), 0, tg_t(index), tg_t(src));
+        CHECK(tg_get(y, TG_INDEX(0, 1)) == large + 64);
+        tg_scatter_add_(t, 1, index, src);
+        CHECK(tg_get(t, TG_INDEX(0, 0)) == large + 64);
+        y = tg_scatter_reduce(t, 1, index, src, "amin", true);
+        CHECK(tg_get(y, TG_INDEX(1, 0)) == 1 && tg_get(y, TG_INDEX(1, 1)) == large);
+        y = tg_index_add(t, 1, tg_select(index, 0, 0), tg_mul_scalar(src, 4));
+        CHECK(tg_get(y, TG_INDEX(0, 0)) == large + 320);
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -1003,6 +1053,8 @@ int main(int argc, char **argv)
     RUN(transpose_then_matmul);
     RUN(gradients_in_place);
     RUN(gradients_of_parts);
+    RUN(gradients_of_writes);
+    RUN(sums_at_an_index_are_rounded_once);
     check_rows("test_gradients");
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
