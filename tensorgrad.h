@@ -7567,14 +7567,16 @@ typedef struct {
 
 /* What scatter does with the elements of src: all for one element of x in their order, the last one stays; they are
    added to it; or no element of x is named twice, so the order does not matter; or x is multiplied by them, or becomes
-   the largest or smallest of all, as the reductions of these names do it. */
+   the largest or smallest of all, as the reductions of these names do it.  TGI_SCATTER_MEET, of bool and on the host
+   alone, writes src: each element becomes what x held there, and x becomes true. */
 typedef enum {
     TGI_SCATTER_SET,
     TGI_SCATTER_ADD,
     TGI_SCATTER_UNIQUE,
     TGI_SCATTER_PROD,
     TGI_SCATTER_AMAX,
-    TGI_SCATTER_AMIN
+    TGI_SCATTER_AMIN,
+    TGI_SCATTER_MEET
 } tgi_scatter_kind;
 
 /* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype, but
@@ -10851,7 +10853,7 @@ static bool tgi_plain_gather(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
 /* x [rows, size], src, index [rows, n]: x[index[i]] = src[i], or combined with it */
 static bool tgi_plain_scatter(TGI_UNUSED tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
-    static const tgi_reduction reductions[] = {TGI_SUM, TGI_SUM, TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN};
+    static const tgi_reduction reductions[] = {TGI_SUM, TGI_SUM, TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN, TGI_SUM};
     const tgi_plain_reduction *reduction = &tgi_plain_reductions[reductions[kind]];
     for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line x = tgi_plain_row(rows, 0, row), src = tgi_plain_row(rows, 1, row);
@@ -10859,7 +10861,8 @@ static bool tgi_plain_scatter(TGI_UNUSED tgi_thread *S, tgi_scatter_kind kind, c
         for (int64_t i = 0; i < rows->length; ++i) {
             const int64_t to = tgi_plain_whole(index, i);
             if (to < 0 || to >= rows->size) continue;
-            if (kind == TGI_SCATTER_SET || kind == TGI_SCATTER_UNIQUE) tgi_plain_move(x, to, src, i);
+            if (kind == TGI_SCATTER_MEET) tgi_plain_move(src, i, x, to), tgi_plain_put_real(x, to, 1);
+            else if (kind == TGI_SCATTER_SET || kind == TGI_SCATTER_UNIQUE) tgi_plain_move(x, to, src, i);
             else tgi_plain_put(x, to, reduction->with(tgi_plain_get(x, to), tgi_plain_get(src, i)));
         }
     }
@@ -22737,16 +22740,37 @@ static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
 TGI_SCATTERS(scatter, tgi_scatter_op, TGI_OP_scatter, TGI_OP_scatter)
 TGI_SCATTERS(scatter_add, tgi_scatter_op, TGI_OP_scatter_add, TGI_OP_scatter_add)
 
-/* part, like index, with 0 for the writes along dim to elements of `whole` that a later one replaced: each writes its
-   number, and is the last if that is what the element has. */
+/* Which writes along dim to elements of this shape a later one replaces, bool, like index: on the host, which goes from
+   the last write to the first and notes the elements that it has met. */
+static tg_tensor *tgi_replaced_on_host(tgi_thread *S, tg_shape shape, int dim, tg_tensor *index)
+{
+    tg_tensor *met = tg_zeros_on(shape, TG_BOOL, tgi_device_of(index));
+    tg_tensor *replaced = met ? tg_empty_on(tgi_shape_of(index), TG_BOOL, tgi_device_of(index)) : NULL;
+    if (!replaced) return NULL;
+    tgi_rows r = tgi_rows_along(dim, 3, met, replaced, index);
+    r.size = tgi_size_along(met, dim);
+    for (int k = 1; k < 3 && r.length > 0; ++k) {
+        r.arg[k].data = (char *)r.arg[k].data + (r.length - 1) * r.step[k] * tgi_bytes_of(r.arg[k].dtype);
+        r.step[k] = -r.step[k];
+    }
+    return index->storage->backend->scatter(S, TGI_SCATTER_MEET, &r) ? replaced : NULL;
+}
+
+/* part, like index, with 0 for the writes along dim to elements of `whole` that a later one replaced.  A device has
+   each write its number, and it is the last if that is what the element has. */
 static tg_tensor *tgi_last_writes(tg_tensor *part, tg_tensor *whole, int dim, tg_tensor *index)
 {
     const tg_device device = tgi_device_of(index);
+    tgi_thread *S = tgi_self();
     tg_shape shape = tg_shape_of(whole);
     for (int i = 0; index && i < shape.ndim; ++i) { /* along a dim where all indices are the same, one speaks for all */
         if (i == dim || index->stride[i] != 0 || index->dim[i] <= 1) continue;
         index = tg_narrow(index, i, 0, 1);
         shape.dim[i] = 1;
+    }
+    if (index && index->storage->backend->host && !S->composes) {
+        tg_tensor *replaced = tgi_wait_ready(S, index, false) ? tgi_replaced_on_host(S, shape, dim, index) : NULL;
+        return replaced ? tg_masked_fill(part, replaced, 0) : NULL;
     }
     tg_tensor *number = index ? tg_arange_on(0, (double)tgi_numel(index), 1, TG_I64, device) : NULL, *last;
     number = number ? tg_reshape(number, tgi_shape_of(index)) : NULL;
@@ -22786,7 +22810,9 @@ static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
     const bool each = (step->params->flag & TGI_SCATTER_EACH) != 0;
     tg_tensor *index = tgi_saved_tensor(step, 1);
     if (tgi_input_needs_grad(step, 0)) {
-        tg_tensor *zeros = tg_zeros_on(tgi_shape_of(index), (tg_dtype)g->dtype, tgi_device_of(g));
+        tg_shape some = tg_shape_of(index); /* whole rows of zeros for an index that moves rows; else one zero */
+        for (int i = 0; i < some.ndim; ++i) some.dim[i] = index->stride[i] == 0 ? some.dim[i] : 1;
+        tg_tensor *zeros = tg_expand(tg_zeros_on(some, (tg_dtype)g->dtype, tgi_device_of(g)), tg_shape_of(index));
         if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
     }
     return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g, !each));
@@ -51701,6 +51727,7 @@ static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows 
    Way: tgi_cpu_gather, tgi_cpu_scatter -> tgi_index_run, which sees whether an index moves one element or a run of
    them; tgi_parallel_for calls tgi_index_range, which goes from block to block:
            tgi_gather_block, tgi_scatter_block    moves, by the size of what is moved (tgi_move_by_size)
+           tgi_meet_block                         which writes are not the first ones to their elements
            tgi_scatter_add_block                  sums, by dtype; wide ones by the kernels (tgi_wide_row)
    (1) Indices were checked before: a block reads and writes wherever they say.
    (2) Elements of one row of the output are written by one thread, in their order, so that the last write stays.
@@ -51933,6 +51960,23 @@ static void tgi_move_by_size(const tgi_index_block *b, bool scatters)
 }
 static void tgi_gather_block(const tgi_index_block *b) { tgi_move_by_size(b, false); }
 static void tgi_scatter_block(const tgi_index_block *b) { tgi_move_by_size(b, true); }
+
+/* TGI_SCATTER_MEET */
+static void tgi_meet_block(const tgi_index_block *b)
+{
+    for (int64_t row = 0; row < b->n[0]; ++row) {
+        const char *const index = b->index + row * b->index_step[0];
+        char *const like = b->like + row * b->like_step[0], *const x = b->x + row * b->x_step[0];
+        for (int64_t i = 0; i < b->n[1]; ++i) {
+            const int64_t at = tgi_index_at(index + i * b->index_step[1], b->wide);
+            char *const there = x + i * b->x_step[1] + at * b->step;
+            for (int64_t j = 0; j < b->size; ++j) {
+                like[i * b->like_step[1] + j] = there[j];
+                there[j] = 1;
+            }
+        }
+    }
+}
 
 /* The sum of the elements a and b, as an element: of floats, of bool, and of integers of 8 to 64 bits, which wrap
    around in the same way with and without a sign.  That of f16 is in SIMD. */
@@ -52184,6 +52228,7 @@ static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 static bool tgi_cpu_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
     return tgi_index_run(S, rows, 1, 0, kind, kind == TGI_SCATTER_ADD      ? tgi_scatter_add_block
+                                              : kind == TGI_SCATTER_MEET ? tgi_meet_block
                                               : kind >= TGI_SCATTER_PROD ? tgi_scatter_combined
                                                                          : tgi_scatter_block);
 }
