@@ -8919,6 +8919,8 @@ TGI_CALLED void tgi_factor_load(const tgi_factor *f, const void *data, const int
                                 int64_t cols, double *x)
 {
     const int64_t first = batch * step[0], down = step[1], across = step[2];
+    const bool whole = across == 1 && down == cols;
+    cols = whole ? rows * cols : cols, rows = whole ? 1 : rows; /* the matrix is one row then */
     const float *const narrow = (const float *)data + first;
     const double *const wide = (const double *)data + first;
     for (int64_t i = 0; i < rows && f->dtype == TG_F64; ++i) {
@@ -8939,6 +8941,7 @@ TGI_CALLED void tgi_factor_store(const tgi_factor *f, int which, int64_t batch, 
     const int64_t down = turned ? 1 : cols, across = turned ? rows : 1;
     float *const narrow = (float *)out + batch * rows * cols;
     double *const wide = (double *)out + batch * rows * cols;
+    cols = turned ? cols : rows * cols, rows = turned ? rows : 1; /* the matrix is one row unless it is turned */
     for (int64_t i = 0; i < rows && f->dtype == TG_F64; ++i) {
         TGI_FACTOR_EACH(j, cols) wide[i * cols + j] = x[i * down + j * across];
     }
@@ -9182,6 +9185,8 @@ TGI_INLINE void tgi_factor_zero(int64_t n, double *x)
     TGI_FACTOR_MEET();
 }
 
+enum { TGI_FACTOR_FEW = 8 };
+
 /* ---- Cholesky: a [n, n] = l l^T, by the lower triangle of a, column by column ---- */
 
 TGI_CALLED int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
@@ -9191,8 +9196,13 @@ TGI_CALLED int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loo
     tgi_factor_load(f, f->a, f->a_step, batch, n, n, a);
     for (int64_t j = 0; j < n; ++j) {
         double *const row = a + j * n;
-        if (j > 0) tgi_factor_right(l, n - j, j, row, n, row, w);
-        else tgi_factor_zero(n, w);
+        if (TGI_FACTOR_HAS(l) && j < TGI_FACTOR_FEW) { /* a call would take longer */
+            for (int64_t i = 0; i < n - j; ++i) w[i] = tgi_factor_dot(j, row + i * n, row, 1);
+        } else if (j > 0) {
+            tgi_factor_right(l, n - j, j, row, n, row, w);
+        } else {
+            tgi_factor_zero(n, w);
+        }
         const double square = row[j] - w[0], root = sqrt(square);
         if (!(square > 0)) return j + 1;
         TGI_FACTOR_MEET();
@@ -9344,20 +9354,21 @@ TGI_INLINE tgi_rotation tgi_factor_rotation(double x, double z, int64_t p, int64
     return turn;
 }
 
-/* Whether e[i] no longer counts, in a matrix whose largest element was about 1. */
-TGI_INLINE bool tgi_factor_is_off(const double *d, const double *e, int64_t i)
+/* Whether e[i] no longer counts, in a matrix whose largest element was about 1; squared: e has the squares. */
+TGI_INLINE bool tgi_factor_is_off(const double *d, const double *e, bool squared, int64_t i)
 {
-    return fabs(e[i]) <= 2.2e-16 * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < 1e-18;
+    const double size = 2.2e-16 * (fabs(d[i]) + fabs(d[i + 1]));
+    return squared ? e[i] <= size * size || e[i] < 1e-36 : fabs(e[i]) <= size || fabs(e[i]) < 1e-18;
 }
 
-/* The last block [*low, *high] of a matrix with diagonal d [n] and off-diagonal e [n - 1] whose elements of e count;
-   those behind it and the one before it become 0.  False: there is none, all e are 0. */
-TGI_CALLED bool tgi_factor_block(int64_t n, const double *d, double *e, int64_t *low, int64_t *high)
+/* The last block [*low, *high] of a matrix with diagonal d [n] and off-diagonal e [n - 1], or its squares, whose
+   elements of e count; those behind it and the one before it become 0.  False: there is none, all e are 0. */
+TGI_CALLED bool tgi_factor_block(int64_t n, const double *d, double *e, bool squared, int64_t *low, int64_t *high)
 {
     *high = n - 1;
-    while (*high > 0 && tgi_factor_is_off(d, e, *high - 1)) e[--*high] = 0;
+    while (*high > 0 && tgi_factor_is_off(d, e, squared, *high - 1)) e[--*high] = 0;
     *low = *high;
-    while (*low > 0 && !tgi_factor_is_off(d, e, *low - 1)) --*low;
+    while (*low > 0 && !tgi_factor_is_off(d, e, squared, *low - 1)) --*low;
     if (*low > 0) e[*low - 1] = 0;
     return *high > 0;
 }
@@ -9374,7 +9385,7 @@ TGI_INLINE double tgi_factor_shift(double a, double b, double c)
 TGI_CALLED int64_t tgi_factor_sweep(int64_t n, double *d, double *e, tgi_rotation *list)
 {
     int64_t low, high;
-    if (!tgi_factor_block(n, d, e, &low, &high)) return 0;
+    if (!tgi_factor_block(n, d, e, false, &low, &high)) return 0;
     double x = d[low] - tgi_factor_shift(d[high - 1], e[high - 1], d[high]), z = e[low], r;
     for (int64_t k = low; k < high; ++k) {
         const tgi_rotation turn = tgi_factor_rotation(x, z, k, k + 1, &r);
@@ -9390,6 +9401,29 @@ TGI_CALLED int64_t tgi_factor_sweep(int64_t n, double *d, double *e, tgi_rotatio
     return high - low;
 }
 
+/* A sweep for the eigenvalues alone, without rotations: with e2, the squares of e, no root is taken (Reinsch, "A
+   stable, rational QR algorithm", 1971; in the form of Pal, Walker and Kahan, which LAPACK's dsterf has).  c and s are
+   the squares of the cosine and of the sine. */
+TGI_CALLED int64_t tgi_factor_sweep_of_values(int64_t n, double *d, double *e2)
+{
+    int64_t low, high;
+    if (!tgi_factor_block(n, d, e2, true, &low, &high)) return 0;
+    const double shift = tgi_factor_shift(d[high - 1], sqrt(e2[high - 1]), d[high]);
+    double c = 1, s = 0, gamma = d[low] - shift, p = gamma * gamma;
+    for (int64_t k = low; k < high; ++k) {
+        const double square = e2[k], r = p + square, before_c = c, before = gamma, next = d[k + 1];
+        if (k > low) e2[k - 1] = s * r;
+        const double over_c = r / p; /* beside c, not after it: p = gamma^2 / c waits for one quotient */
+        c = p / r, s = square / r;
+        gamma = c * (next - shift) - s * before;
+        d[k] = before + (next - gamma);
+        p = c > 1e-290 ? gamma * gamma * over_c : before_c * square;
+    }
+    e2[high - 1] = s * p;
+    d[high] = shift + gamma;
+    return high - low;
+}
+
 /* a [n, n] to d and e; and in vt, unless NULL, the transpose of the product of the reflections. */
 TGI_CALLED void tgi_factor_tridiagonal(const tgi_matrix_loops *l, int64_t n, double *a, double *d, double *e,
                                        double *vt, double *tau, double *v, double *w)
@@ -9401,7 +9435,7 @@ TGI_CALLED void tgi_factor_tridiagonal(const tgi_matrix_loops *l, int64_t n, dou
         tgi_factor_keep(rest, row, 1, v, beta);
         if (TGI_FACTOR_FIRST) tau[k] = t, e[k] = beta, d[k] = row[-1];
         if (t == 0) continue;
-        tgi_factor_right(l, rest, rest, below, n, v, w);
+        tgi_factor_left(l, rest, rest, below, n, v, w); /* the same as a w for its rows, and faster */
         const double part = t / 2 * tgi_factor_dot(rest, v, w, 1);
         TGI_FACTOR_MEET();
         TGI_FACTOR_EACH(i, rest) w[i] = t * (w[i] - part * v[i]);
@@ -9454,8 +9488,10 @@ TGI_CALLED int64_t tgi_factor_eigh(const tgi_factor *f, const tgi_matrix_loops *
     const bool by_lapack = TGI_LAPACK_TAKES(n);
     if (by_lapack && !tgi_lapack_eigh(n, a, d, vt, (double *)(void *)(count + 1))) return n;
     if (!by_lapack) tgi_factor_tridiagonal(l, n, a, d, e, vt, tau, v, w);
+    TGI_FACTOR_EACH(i, vt || by_lapack ? 0 : n - 1) e[i] *= e[i];
+    TGI_FACTOR_MEET();
     for (int64_t sweep = 0; !by_lapack; ++sweep) {
-        if (TGI_FACTOR_FIRST) *count = tgi_factor_sweep(n, d, e, list);
+        if (TGI_FACTOR_FIRST) *count = vt ? tgi_factor_sweep(n, d, e, list) : tgi_factor_sweep_of_values(n, d, e);
         TGI_FACTOR_MEET();
         if (*count == 0) break;
         if (sweep > 60 * n) return n;
@@ -9495,7 +9531,7 @@ TGI_CALLED bool tgi_factor_svd_sweep(int64_t n, double *d, double *e, tgi_rotati
 {
     int64_t low, high;
     turns[0] = turns[1] = 0;
-    if (!tgi_factor_block(n, d, e, &low, &high)) return false;
+    if (!tgi_factor_block(n, d, e, false, &low, &high)) return false;
     for (int64_t i = low; i <= high; ++i) {
         if (fabs(d[i]) > 1e-17) continue; /* of a matrix whose largest number is about 1 */
         d[i] = 0;

@@ -457,7 +457,8 @@ enum {
     POINTWISE = 32 | EXACT, /* one kernel, element by element: 16-bit results are f32 results rounded once */
     SEVERAL = 64,           /* several ops: 16-bit results are rounded several times */
     NO_HALVES = 128,        /* an error in f16 and bf16 */
-    WHOLE = 256             /* of integers and bool alone */
+    WHOLE = 256,            /* of integers and bool alone */
+    FINDS_MORE = 512        /* other ways, and last bits, where the gradient needs what is not asked for */
 };
 
 #define UNARY_ROWS(OP, TWIN)                                            \
@@ -811,7 +812,7 @@ enum {
     OP(linalg_qr, qr_call(spaced(a), p->text), NO_HALVES)                                                             \
     OP(linalg_householder_product, tg_linalg_householder_product(a, b), NO_HALVES)                                    \
     OP(linalg_eigh, eigh_call(spaced(a), p->text, p->flag), NO_HALVES | GUARDED)                                      \
-    OP(linalg_eigvalsh, tg_linalg_eigvalsh(mirrored(spaced(a)), p->text), NO_HALVES | GUARDED)                        \
+    OP(linalg_eigvalsh, tg_linalg_eigvalsh(mirrored(spaced(a)), p->text), NO_HALVES | GUARDED | FINDS_MORE)           \
     OP(linalg_svd, svd_call(spaced(a), p->flag), NO_HALVES | GUARDED)                                                 \
     OP(linalg_svdvals, tg_linalg_svdvals(spaced(a)), NO_HALVES | GUARDED)                                             \
     OP(linalg_pinv, tg_linalg_pinv(p->flag ? mirrored(spaced(a)) : spaced(a), -1, -1, p->flag != 0),                  \
