@@ -23537,6 +23537,10 @@ tg_tensor *tg_index_reduce(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *s
     return tgi_composite_end(&c, tg_reshape(y, given));
 }
 
+/* A dim of so many elements is copied as it is, and only its pads are taken one by one, which pays for three more ops;
+   of two shorter ones the planes are padded at once, if there are some. */
+enum { TGI_LONG_PADDED = 64, TGI_PADDED_PLANES = 8 };
+
 /* Which element of a dim of size n stands at place i, which may be outside of it. */
 static int64_t tgi_padded_from(char mode, int64_t i, int64_t n)
 {
@@ -23545,34 +23549,78 @@ static int64_t tgi_padded_from(char mode, int64_t i, int64_t n)
     return i < 0 ? 0 : i >= n ? n - 1 : i;
 }
 
+/* What is put before and behind the n elements of a dim, which has `size` of them then. */
+typedef struct { int64_t n, before, after, size; char mode; } tgi_dim_pads;
+
+static bool tgi_check_pads(tgi_thread *S, const tg_tensor *t, int dim, tgi_dim_pads *p)
+{
+    const int64_t n = p->n = t->dim[dim], most = p->mode == 'r' ? n - 1 : p->mode == 'c' ? n : INT32_MAX;
+    const int64_t before = p->before, after = p->after;
+    p->size = before > most || after > most || before < -n || after < -n ? -1 : n + before + after;
+    if (p->size >= (n > 0 ? 1 : 0) && (n > 0 || p->size <= 0)) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, "pad_mode",
+                    "Padding size should be less than the corresponding input dimension, but got: padding (%lld, "
+                    "%lld) at dimension %d of input %s",
+                    (long long)before, (long long)after, dim, tgi_shape_text(t).text);
+}
+
+/* Which element of the dim stands at place i of the padded one.  In a circle, what is cropped does not come back. */
+static int64_t tgi_padded_place(const tgi_dim_pads *p, int64_t i)
+{
+    const int64_t left = p->mode == 'c' && p->before < 0 ? -p->before : 0;
+    const int64_t right = p->mode == 'c' && p->after < 0 ? -p->after : 0;
+    return tgi_padded_from(p->mode, i - p->before - left, p->n - left - right) + left;
+}
+
+/* The elements of t along dim that `from` [count] says, which is freed. */
+static tg_tensor *tgi_take_padded(tgi_thread *S, tg_tensor *t, int dim, int64_t *from, int64_t count, size_t bytes)
+{
+    tg_tensor *index = t ? tg_from_on(from, TG_SHAPE(count), TG_I64, tgi_device_of(t)) : NULL;
+    tgi_free(S, from, bytes);
+    return index ? tg_index_select(t, dim, index) : NULL;
+}
+
 /* t with the elements that the mode says before and behind those of dim, or without some if a pad is negative.  Only
    the elements of short pads are taken one by one. */
-static tg_tensor *tgi_pad_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t before, int64_t after, char mode)
+static tg_tensor *tgi_pad_dim(tgi_thread *S, tg_tensor *t, int dim, tgi_dim_pads p)
 {
-    const int64_t n = t->dim[dim], most = mode == 'r' ? n - 1 : mode == 'c' ? n : INT32_MAX;
-    const int64_t size = before > most || after > most || before < -n || after < -n ? -1 : n + before + after;
-    if (size < (n > 0 ? 1 : 0) || (n == 0 && size > 0)) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "pad_mode",
-                                      "Padding size should be less than the corresponding input dimension, but got: "
-                                      "padding (%lld, %lld) at dimension %d of input %s",
-                                      (long long)before, (long long)after, dim, tgi_shape_text(t).text));
-    }
-    const int64_t left = mode == 'c' && before < 0 ? -before : 0, right = mode == 'c' && after < 0 ? -after : 0;
-    const bool around = n >= 64 && before >= 0 && after >= 0 && before + after < n; /* pays for three more ops */
-    const int64_t count = around ? before + after : size;
+    if (!tgi_check_pads(S, t, dim, &p)) return NULL;
+    const bool around = p.n >= TGI_LONG_PADDED && p.before >= 0 && p.after >= 0 && p.before + p.after < p.n;
+    const int64_t count = around ? p.before + p.after : p.size;
     const size_t bytes = sizeof(int64_t) * (size_t)(count + 1);
     int64_t *from = (int64_t *)tgi_alloc_for(S, "pad_mode", bytes);
     if (!from) return NULL;
-    for (int64_t i = 0; i < count; ++i) { /* in a circle, what is cropped does not come back */
-        const int64_t place = around && i >= before ? i + n : i;
-        from[i] = tgi_padded_from(mode, place - before - left, n - left - right) + left;
-    }
-    tg_tensor *index = tg_from_on(from, TG_SHAPE(count), TG_I64, tgi_device_of(t));
-    tgi_free(S, from, bytes);
-    tg_tensor *taken = index ? tg_index_select(t, dim, index) : NULL;
+    for (int64_t i = 0; i < count; ++i) from[i] = tgi_padded_place(&p, around && i >= p.before ? i + p.n : i);
+    tg_tensor *taken = tgi_take_padded(S, t, dim, from, count, bytes);
     if (!taken || !around) return taken;
-    tg_tensor *const parts[3] = {tg_narrow(taken, dim, 0, before), t, tg_narrow(taken, dim, before, after)};
+    tg_tensor *const parts[3] = {tg_narrow(taken, dim, 0, p.before), t, tg_narrow(taken, dim, p.before, p.after)};
     return tg_cat(parts, 3, dim);
+}
+
+/* tgi_pad_dim for dim and the one behind it, of p[0] and p[1], by one gather of planes in place of two. */
+static tg_tensor *tgi_pad_plane(tgi_thread *S, tg_tensor *t, int dim, tgi_dim_pads *p)
+{
+    if (!tgi_check_pads(S, t, dim + 1, &p[1]) || !tgi_check_pads(S, t, dim, &p[0])) return NULL;
+    tg_shape shape = tg_shape_of(t);
+    const int64_t rows = shape.dim[dim] = p[0].size, cols = shape.dim[dim + 1] = p[1].size;
+    const size_t bytes = sizeof(int64_t) * (size_t)(rows * cols + 1);
+    int64_t *from = (int64_t *)tgi_alloc_for(S, "pad_mode", bytes);
+    if (!from) return NULL;
+    for (int64_t j = 0; j < cols; ++j) {
+        const int64_t column = tgi_padded_place(&p[1], j);
+        for (int64_t i = 0; i < rows; ++i) from[i * cols + j] = tgi_padded_place(&p[0], i) * p[1].n + column;
+    }
+    tg_tensor *y = tgi_take_padded(S, tg_flatten(t, dim, dim + 1), dim, from, rows * cols, bytes);
+    return y ? tg_reshape(y, shape) : NULL;
+}
+
+/* Whether the last two dims are short enough for that, also with their pads, and there are some planes. */
+static bool tgi_pads_plane(const tg_tensor *t, const tgi_dim_pads *p)
+{
+    bool few = true;
+    for (int d = t->ndim - 2; d < t->ndim; ++d)
+        few = few && t->dim[d] < TGI_LONG_PADDED && p[d].before <= TGI_LONG_PADDED && p[d].after <= TGI_LONG_PADDED;
+    return few && tgi_numel(t) > (TGI_PADDED_PLANES - 1) * t->dim[t->ndim - 2] * t->dim[t->ndim - 1];
 }
 
 tg_tensor *tg_pad_mode(tg_tensor *t, tg_shape pads, const char *mode)
@@ -23591,9 +23639,15 @@ tg_tensor *tg_pad_mode(tg_tensor *t, tg_shape pads, const char *mode)
                  "dimensions of the input, but got %d for %s", pads.ndim, tgi_shape_text(t).text);
     else {
         const char kind = !strcmp(mode, "replicate") ? 'e' : mode[0];
-        y = t;
-        for (int i = 0; y && i < pads.ndim / 2; ++i)
-            y = tgi_pad_dim(c.S, y, t->ndim - 1 - i, pads.dim[2 * i], pads.dim[2 * i + 1], kind);
+        const int last = t->ndim - 1;
+        tgi_dim_pads p[TG_MAX_DIMS];
+        for (int i = 0; i < pads.ndim / 2; ++i) {
+            const tgi_dim_pads of_dim = {0, pads.dim[2 * i], pads.dim[2 * i + 1], 0, kind};
+            p[last - i] = of_dim;
+        }
+        const bool plane = pads.ndim >= 4 && tgi_pads_plane(t, p);
+        y = plane ? tgi_pad_plane(c.S, t, last - 1, p + last - 1) : t;
+        for (int i = plane ? 2 : 0; y && i < pads.ndim / 2; ++i) y = tgi_pad_dim(c.S, y, last - i, p[last - i]);
         if (y == t) y = tg_clone(t);
     }
     return tgi_composite_end(&c, y);
