@@ -30636,12 +30636,13 @@ TGI_LOOPS_BEGIN
         const type *const x = (const type *)x_;                                      \
         type *const y = (type *)y_;                                                  \
         int64_t found = 1;                                                           \
-        for (int64_t i = 1; !y && i < n; ++i) found += x[i] != x[i - 1];             \
+        for (int64_t i = 1; i < (y ? 0 : n); ++i) found += x[i] != x[i - 1];         \
         if (!y) return found;                                                        \
-        y[0] = x[0];                                                                 \
+        type last = y[0] = x[0]; /* which is not read again after a store */         \
         for (int64_t i = 1; found < count; ++i) {                                    \
-            y[found] = x[i];                                                         \
-            found += x[i] != x[i - 1];                                               \
+            const type next = y[found] = x[i];                                       \
+            found += next != last;                                                   \
+            last = next;                                                             \
         }                                                                            \
         return found;                                                                \
     }
