@@ -48236,6 +48236,16 @@ typedef struct {
     void *dx;
 } tgi_class_row;
 
+/* The scores of some queries, [rows, end], their rows so many numbers apart, end a multiple of TGI_LANES: of row r the
+   query has n[r] keys, and mask[r], unless NULL, is added.  log_sum[r] is the logarithm of sum(exp(scores + mask)). */
+enum { TGI_ATTENTION_ROWS = 8 };
+typedef struct {
+    int64_t rows, row_step, end, n[TGI_ATTENTION_ROWS];
+    void *scores;
+    const void *mask[TGI_ATTENTION_ROWS];
+    double log_sum[TGI_ATTENTION_ROWS];
+} tgi_attention_rows;
+
 /* Some rows of softmax in f32: x, and y or NULL, [rows, n], their rows so many elements apart, TGI_LANES <= n <=
    TGI_SUM_BLOCK; largest and sum [rows]. */
 typedef struct {
@@ -48404,7 +48414,7 @@ typedef struct tgi_kernels {
     void (*few_rows[2])(const tgi_few *f);
     const tgi_whole_loops *whole; /* of 1, 2, 4 and 8 bytes */
     bool reads_halves; /* see tgi_few */
-    double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
+    void (*attention_weights[2])(tgi_attention_rows *rows);
     void (*weighted_rows[2])(void *y, double scale, const void *weight, double factor, const void *x, int64_t x_row,
                              int64_t rows, int64_t n);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
@@ -55753,6 +55763,19 @@ static void tgi_flash_scale_row(const tgi_flash_job *job, char *x, int64_t n)
     for (int64_t i = 0; i < n && job->type == 1; ++i) f64[i] *= scale;
 }
 
+/* mask [n], true where a key is seen: 0 there, else -infinity, to be added to the scores. */
+static void tgi_flash_hidden(const tgi_flash_job *job, char *x, const char *mask_, int64_t n)
+{
+    const uint8_t *const mask = (const uint8_t *)mask_;
+    float *const f32 = (float *)(void *)x;
+    double *const f64 = (double *)(void *)x;
+    const int64_t narrow = job->type == 0 ? n : 0, wide = n - narrow;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < narrow; ++i) f32[i] = mask[i] ? 0 : -HUGE_VALF;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < wide; ++i) f64[i] = mask[i] ? 0 : -HUGE_VAL;
+}
+
 /* x [n], 1 where a key is seen, else 0: becomes 0 and -infinity, to be added to the scores. */
 static void tgi_flash_hide(const tgi_flash_job *job, char *x, int64_t n)
 {
@@ -55885,15 +55908,21 @@ static int64_t tgi_flash_seen(const tgi_attention *a, int64_t i)
     return a->is_causal ? tgi_at_most(a->keys, i + 1) : a->keys;
 }
 
-/* Row i of the mask as numbers to add to the scores; NULL if there is no mask. */
-static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
+/* Row i of the mask as numbers to add to the scores, perhaps in row k of the array; NULL if there is no mask. */
+static const void *tgi_flash_mask(const tgi_flash *f, int64_t i, int64_t k)
 {
     const tgi_flash_job *job = f->job;
-    char *row = f->array[TGI_FLASH_MASK].at;
+    char *row = f->array[TGI_FLASH_MASK].at + k * job->row * job->size;
     if (!job->a->mask.data) return NULL;
     const tgi_matrix mask = tgi_flash_matrix(f, &job->a->mask);
     const int64_t size = tgi_bytes_of(mask.dtype), keys = job->a->keys;
-    tgi_load_elements(job->compute, row, mask.dtype, mask.data + i * mask.row * size, mask.col * size, keys);
+    const char *const from = mask.data + i * mask.row * size;
+    if (mask.dtype == job->compute && mask.col == 1) return from;
+    if (mask.dtype == TG_BOOL && mask.col == 1) {
+        tgi_flash_hidden(job, row, from, keys);
+        return row;
+    }
+    tgi_load_elements(job->compute, row, mask.dtype, from, mask.col * size, keys);
     if (mask.dtype == TG_BOOL) tgi_flash_hide(job, row, keys);
     return row;
 }
@@ -55914,13 +55943,29 @@ static void tgi_flash_queries(tgi_flash *f, tgi_matrix q, int64_t first, int64_t
     tgi_flash_scale(f, TGI_FLASH_Q, m, f->job->width);
 }
 
+/* The weights of some rows of a block, from row i on, and their lse; the block sees n keys. */
+static void tgi_flash_weights(const tgi_flash *f, int64_t first, int64_t i, int64_t count, int64_t n, tgi_matrix lse)
+{
+    const tgi_flash_job *job = f->job;
+    char *const log_sums = (char *)(uintptr_t)lse.data;
+    tgi_attention_rows rows;
+    rows.rows = count, rows.row_step = job->row, rows.end = tgi_round_up(n, TGI_LANES);
+    rows.scores = f->array[TGI_FLASH_SCORES].at + i * job->row * job->size;
+    for (int64_t k = 0; k < count; ++k) {
+        rows.mask[k] = tgi_flash_mask(f, first + i + k, k);
+        rows.n[k] = tgi_flash_seen(job->a, first + i + k);
+    }
+    job->kernels->attention_weights[job->type](&rows);
+    tgi_store_elements(TG_F64, rows.log_sum, job->compute, log_sums + (first + i) * lse.row * job->size,
+                       lse.row * job->size, count);
+}
+
 static void tgi_flash_forward(tgi_flash *f)
 {
     const tgi_flash_job *job = f->job;
     const tgi_attention *a = job->a;
     const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
     const tgi_matrix lse = tgi_flash_matrix(f, &a->lse);
-    char *const log_sums = (char *)(uintptr_t)lse.data;
     tgi_flash_begin(f);
     tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
     if (!tgi_flash_lies(f, TGI_FLASH_V, v, 0, a->value_width))
@@ -55929,12 +55974,8 @@ static void tgi_flash_forward(tgi_flash *f)
         const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
         tgi_flash_queries(f, q, first, m);
         tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
-        for (int64_t i = 0; i < m; ++i) {
-            const double log_sum = job->kernels->attention_weights[job->type](
-                f->array[TGI_FLASH_SCORES].at + i * job->row * job->size, tgi_flash_mask(f, first + i),
-                tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES));
-            tgi_store_elements(TG_F64, &log_sum, job->compute, log_sums + (first + i) * lse.row * job->size, 0, 1);
-        }
+        for (int64_t i = 0; i < m; i += TGI_ATTENTION_ROWS)
+            tgi_flash_weights(f, first, i, tgi_at_most(m - i, TGI_ATTENTION_ROWS), n, lse);
         tgi_flash_open(f, TGI_FLASH_Y, &a->y, first, a->value_width, job->value_width);
         tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_SCORES, TGI_FLASH_V, job->value_width, first, m, n);
         tgi_flash_store(f, TGI_FLASH_Y, &a->y, first, m, a->value_width);
@@ -55968,7 +56009,7 @@ static void tgi_flash_backward(tgi_flash *f)
             double log_sum;
             tgi_load_elements(TG_F64, &log_sum, lse.dtype, lse.data + (first + i) * lse.row * job->size, 0, 1);
             job->kernels->attention_gradient[job->type](
-                f->array[TGI_FLASH_SCORES].at + row, f->array[TGI_FLASH_DP].at + row, tgi_flash_mask(f, first + i),
+                f->array[TGI_FLASH_SCORES].at + row, f->array[TGI_FLASH_DP].at + row, tgi_flash_mask(f, first + i, 0),
                 tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES), log_sum);
         }
         if (a->dv.data)
@@ -56021,7 +56062,7 @@ static size_t tgi_flash_plan(tgi_flash_job *job)
     n[TGI_FLASH_Y] = job->block * widest;
     n[TGI_FLASH_SCORES] = job->block * job->row;
     n[TGI_FLASH_DP] = back ? job->block * job->row : 0;
-    n[TGI_FLASH_MASK] = a->mask.data ? job->row : 0;
+    n[TGI_FLASH_MASK] = a->mask.data ? TGI_ATTENTION_ROWS * job->row : 0;
     n[TGI_FLASH_DK] = back ? a->keys * job->width : 0;
     n[TGI_FLASH_DV] = back ? a->keys * job->value_width : 0;
     n[TGI_FLASH_KT] = panel_keys * a->width;
@@ -56170,7 +56211,10 @@ static int64_t tgi_flash_few_weights(const tgi_flash *f, int64_t i, tgi_matrix k
         tgi_load_elements(job->compute, mask, m.dtype, m.data + (i * m.row + first * m.col) * size, m.col * size, n);
         if (m.dtype == TG_BOOL) tgi_flash_hide(job, mask, n);
     }
-    *log_sum = job->kernels->attention_weights[job->type](scores, mask, n, TGI_FEW_KEYS);
+    tgi_attention_rows rows;
+    rows.rows = 1, rows.row_step = 0, rows.end = TGI_FEW_KEYS, rows.n[0] = n, rows.scores = scores, rows.mask[0] = mask;
+    job->kernels->attention_weights[job->type](&rows);
+    *log_sum = rows.log_sum[0];
     return n;
 }
 
@@ -59210,8 +59254,21 @@ static inline tgi_real TGI_T(lanes_total)(tgi_real *lane)
 /* The largest lane, by twos as well; both leave the lanes changed. */
 static inline tgi_real TGI_T(lanes_largest)(tgi_real *lane)
 {
+    int w = TGI_LANES / 2;
+#if defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE) /* of 32 lanes; compilers take few of them one by one */
+    typedef float eight __attribute__((__vector_size__(32)));
+    typedef float four __attribute__((__vector_size__(16)));
+    eight v[4];
+    four half[2];
+    memcpy(v, lane, sizeof v);
+    v[0] = __builtin_ia32_maxps256(__builtin_ia32_maxps256(v[0], v[2]), __builtin_ia32_maxps256(v[1], v[3]));
+    memcpy(half, v, sizeof half);
+    half[0] = __builtin_ia32_maxps(half[0], half[1]);
+    memcpy(lane, half, sizeof half[0]);
+    w = 2;
+#endif
     TGI_UNROLL
-    for (int w = TGI_LANES / 2; w > 0; w /= 2) {
+    for (; w > 0; w /= 2) {
         for (int l = 0; l < w; ++l) lane[l] = lane[l] > lane[l + w] ? lane[l] : lane[l + w];
     }
     return lane[0];
@@ -59297,30 +59354,49 @@ static inline void TGI_T(attention_rest)(tgi_real *x, int64_t n, tgi_real rest)
     for (int l = 0; l < TGI_LANES; ++l) x[l] = l < (int)n ? x[l] : rest;
 }
 
-/* scores := softmax(scores + mask).  Returns the logarithm of the sum of exp(scores + mask); of a row of -inf, where
-   the weights are 0, it is infinity. */
-static double TGI_T(attention_weights)(void *scores, const void *mask, int64_t n, int64_t end)
+/* The largest of scores + mask, s [n] and behind it -infinity up to `whole`, or 0 if there is none. */
+static tgi_real TGI_T(attention_largest)(tgi_real *s, const tgi_real *mask, int64_t n, int64_t whole)
 {
-    tgi_real *const s = (tgi_real *)scores, lane[TGI_LANES];
-    const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;
-    for (int64_t i = 0; mask && i < n; ++i) s[i] += ((const tgi_real *)mask)[i];
+    const int64_t masked = mask ? n : 0, last = whole - TGI_LANES;
+    tgi_real lane[TGI_LANES];
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < masked; ++i) s[i] += mask[i];
     TGI_T(attention_rest)(s + last, n - last, -(tgi_real)HUGE_VAL);
     for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];
     for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {
         for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];
     }
-    const tgi_real largest = TGI_T(lanes_largest)(lane), shift = largest > -(tgi_real)HUGE_VAL ? largest : 0;
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < whole; ++i) s[i] = tgi_exp_of(s[i] - shift);
-    for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];
-    for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];
+    const tgi_real largest = TGI_T(lanes_largest)(lane);
+    return largest > -(tgi_real)HUGE_VAL ? largest : 0;
+}
+
+/* scores := softmax(scores + mask), row by row.  Of a row of -inf the weights are 0, and the logarithm is infinity.
+   First come the maxima of all rows, so that one row waits for nothing while another does. */
+static void TGI_T(attention_weights)(tgi_attention_rows *rows)
+{
+    tgi_real shift[TGI_ATTENTION_ROWS], lane[TGI_LANES];
+    for (int64_t r = 0; r < rows->rows; ++r) {
+        tgi_real *const s = (tgi_real *)rows->scores + r * rows->row_step;
+        const int64_t n = rows->n[r], whole = tgi_round_up(n > 0 ? n : 1, TGI_LANES);
+        shift[r] = TGI_T(attention_largest)(s, (const tgi_real *)rows->mask[r], n, whole);
     }
-    const tgi_real sum = TGI_T(lanes_total)(lane), scale = sum == 0 ? 0 : 1 / sum;
-    for (int64_t i = 0; i < whole; ++i) s[i] *= scale;
-    TGI_T(attention_rest)(s + last, n - last, 0); /* NaN goes to no key that is not seen */
-    for (int64_t i = whole; i < end; ++i) s[i] = 0;
-    return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);
+    for (int64_t r = 0; r < rows->rows; ++r) {
+        tgi_real *const s = (tgi_real *)rows->scores + r * rows->row_step;
+        const int64_t n = rows->n[r], whole = tgi_round_up(n > 0 ? n : 1, TGI_LANES), last = whole - TGI_LANES;
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < whole; ++i) s[i] = tgi_exp_of(s[i] - shift[r]);
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];
+        }
+        const tgi_real sum = TGI_T(lanes_total)(lane), scale = sum == 0 ? 0 : 1 / sum;
+        for (int64_t i = 0; i < whole; ++i) s[i] *= scale;
+        TGI_T(attention_rest)(s + last, n - last, 0); /* NaN goes to no key that is not seen */
+        for (int64_t i = whole; i < rows->end; ++i) s[i] = 0;
+        rows->log_sum[r] = (double)sum;
+    }
+    for (int64_t r = 0; r < rows->rows; ++r)
+        rows->log_sum[r] = rows->log_sum[r] == 0 ? HUGE_VAL : (double)shift[r] + log(rows->log_sum[r]);
 }
 
 /* Parts of so many vectors, a constant, of tgi_weighted_rows from element i on; returns the first that is left. */
@@ -59370,7 +59446,9 @@ static void TGI_T(attention_gradient)(void *scores, void *dp, const void *mask, 
     tgi_real *const p = (tgi_real *)scores, *const d = (tgi_real *)dp, lane[TGI_LANES];
     const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;
     const tgi_real shift = (tgi_real)lse;
-    for (int64_t i = 0; mask && i < n; ++i) p[i] += ((const tgi_real *)mask)[i];
+    const int64_t masked = mask ? n : 0;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < masked; ++i) p[i] += ((const tgi_real *)mask)[i];
     TGI_T(attention_rest)(p + last, n - last, -(tgi_real)HUGE_VAL);
     TGI_T(attention_rest)(d + last, n - last, 0);
     TGI_INDEPENDENT
