@@ -57107,7 +57107,9 @@ typedef struct {
     const tgi_class_loss *loss;
     const tgi_kernels *kernels;
     tgi_row_format format;
-    tgi_scratch scratch; /* per thread: three rows */
+    int64_t together;    /* rows that are converted at once */
+    bool sums_together;  /* forward: and whose exponentials are added up at once */
+    tgi_scratch scratch; /* per thread: the weights, rows that are converted together, and a row of the gradient */
     double weights;      /* the sum of the weights */
     double *losses;      /* [rows], for their mean; or NULL */
     double share;        /* of a row in the gradient of the loss: 1, or 1 / the sum of the weights of the targets */
@@ -57120,7 +57122,10 @@ static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
 }
 
 /* Losses of up to TGI_LANES rows, part + factor * log(sum): the logarithms are found at once. */
-typedef struct { double part[TGI_LANES], factor[TGI_LANES], sum[TGI_LANES]; } tgi_class_losses;
+typedef struct {
+    double part[TGI_LANES], factor[TGI_LANES], sum[TGI_LANES];
+    double largest[TGI_LANES], of_row[TGI_LANES]; /* of x, and sum(exp(x - largest)), where rows are taken together */
+} tgi_class_losses;
 
 /* Element i of numbers in f32 or f64. */
 static inline double tgi_real_at(tg_dtype compute, const void *from, int64_t i)
@@ -57140,7 +57145,8 @@ static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int6
     const tgi_class_loss *p = job->loss;
     const tg_dtype compute = job->format.compute;
     const double weight = (1 - p->smoothing) * (row->weight ? tgi_real_at(compute, row->weight, t) : 1);
-    job->kernels->class_loss[tgi_compute_index(compute)](row);
+    if (job->sums_together) row->largest = losses->largest[k], row->sum = losses->of_row[k];
+    else job->kernels->class_loss[tgi_compute_index(compute)](row);
     losses->sum[k] = row->sum;
     losses->part[k] = weight * (row->largest - tgi_real_at(compute, row->x, t));
     losses->factor[k] = weight;
@@ -57175,24 +57181,34 @@ static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
     return t != p->ignore_index && t >= 0 && t < p->classes ? t : -1;
 }
 
-/* Row r, target t: the loss, or the gradient, or the loss and then the gradient; work: two rows. */
+/* Row r, target t, there number k of `rows`: the loss, or the gradient, or the loss and then the gradient.  work: rows
+   that are converted together, and one more. */
 static void tgi_class_of_row(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t, char *work,
-                             tgi_class_losses *losses, int64_t k)
+                             tgi_class_losses *losses, int64_t k, int64_t rows)
 {
     const tgi_class_loss *p = job->loss;
-    const int64_t n = p->classes;
+    const int64_t n = p->classes, size = tgi_bytes_of(job->format.compute), among = k % job->together;
+    tgi_row_format together = job->format;
     const double g = p->g ? tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) : 1;
     losses->part[k] = losses->factor[k] = 0, losses->sum[k] = 1;
     if (p->made && g == 1) return;
+    together.n = n * tgi_at_most(rows - k, job->together);
+    if (among == 0) {
+        row->x = tgi_row_from(&together, p->logits, r * n, work);
+        const tgi_softmax_rows sums = {together.n / n, n, n, 0, (const float *)row->x, NULL, losses->largest + k,
+                                       losses->of_row + k};
+        if (job->sums_together) job->kernels->softmax_sums(&sums);
+    } else {
+        row->x = (const char *)row->x + n * size;
+    }
     if (t < 0) {
         const int64_t bytes = n * tgi_bytes_of(p->dtype);
         if (p->dlogits) memset((char *)p->dlogits + r * bytes, 0, (size_t)bytes);
         return;
     }
-    row->x = tgi_row_from(&job->format, p->logits, r * n, work);
     if (!p->g) tgi_class_forward(job, row, r, t, losses, k);
     if (!p->dlogits) return;
-    row->dx = tgi_row_place(&job->format, p->dlogits, r * n, work + n * tgi_bytes_of(job->format.compute));
+    row->dx = tgi_row_place(&job->format, p->dlogits, r * n, work + job->together * n * size);
     tgi_class_backward(job, row, r, t, g * job->share);
     tgi_row_to(&job->format, p->dlogits, r * n, row->dx);
 }
@@ -57214,7 +57230,7 @@ static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t
     for (int64_t rows; first < end; first += rows) {
         rows = tgi_at_most(end - first, TGI_LANES);
         for (int64_t k = 0; k < rows; ++k)
-            tgi_class_of_row(job, &row, first + k, tgi_class_target(p, first + k), scratch, &losses, k);
+            tgi_class_of_row(job, &row, first + k, tgi_class_target(p, first + k), scratch, &losses, k, rows);
         if (p->g) continue;
         job->kernels->map[1][TGI_OP_log](rows, none, losses.sum, losses.sum, NULL, NULL);
         for (int64_t k = 0; k < rows; ++k)
@@ -57241,6 +57257,10 @@ static void tgi_class_mean(const tgi_class_job *job, double weights)
     tgi_put_f64(p->dtype, p->loss, 0, weights == 0 ? NAN : sum / weights);
 }
 
+/* Numbers of rows that are taken together: one row waits for nothing while another does (cross_entropy bf16
+   1024x64,1024:i64).  In backward most rows need nothing, see tgi_class_loss. */
+enum { TGI_CLASS_ROWS = 1536 };
+
 static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
 {
     const size_t losses_bytes = loss->mean && !loss->g ? (size_t)loss->rows * sizeof(double) : 0;
@@ -57255,7 +57275,11 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
     job.weights = loss->weight ? 0 : (double)loss->classes;
     for (int64_t i = 0; loss->weight && loss->smoothing > 0 && i < loss->classes; ++i)
         job.weights += tgi_element_f64(loss->dtype, loss->weight, i);
-    if (converted && !tgi_mul_size((size_t)loss->classes, 3 * sizeof(float), &bytes))
+    const bool alone = (loss->g && loss->made) || loss->classes > TGI_CLASS_ROWS / 2;
+    job.sums_together = !loss->g && job.format.compute == TG_F32 && loss->smoothing == 0 &&
+                        loss->classes >= TGI_LANES && loss->classes <= TGI_SUM_BLOCK;
+    job.together = alone ? 1 : tgi_at_most(TGI_CLASS_ROWS / loss->classes, TGI_LANES);
+    if (converted && !tgi_mul_size((size_t)loss->classes, (size_t)(2 + job.together) * sizeof(float), &bytes))
         return tgi_no_memory(S, "cross_entropy", SIZE_MAX), TGI_FAILED;
     job.losses = losses_bytes ? (double *)tgi_alloc(S, losses_bytes) : NULL;
     const double weights = losses_bytes ? tgi_class_divisor(loss) : 0;
