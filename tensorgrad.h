@@ -57909,10 +57909,17 @@ static inline float TGI_V(gelu_erf_of_f32)(float x)
     below = TGI_F32_FMA(below, a2, TGI_F32_FMA(0.334582157f, a, 1.01811642f));
     below = TGI_F32_FMA(below, a2, TGI_F32_FMA(1.56224993f, a, 1.0f));
     const float d = above / below, part = 0.3125f + TGI_F32_FMA(0.3125f + d, p, d); /* (0.3125 + d) (1 + p) */
-    /* half + |x| / 2 is x or 0, and NaN for -infinity, as in PyTorch; 2^-64, since 2^n may be too small for a float */
-    const float upper = TGI_F32_FMA(0.5f, b, half), scaled = part * TGI_V(power_of_2_f32)(n + 64);
+    /* half + |x| / 2 is x or 0, and NaN for -infinity, as in PyTorch; 2^-64, since 2^n may be too small for a float.
+       A processor takes long for numbers below 2^-126, which y is from -13.147 down: there y is found as the whole
+       number of 2^-149 that it is, its bits; from -14.4 down it is 0. */
+    const float upper = TGI_F32_FMA(0.5f, b, half);
+    const int32_t vanishes = b < 13.147f ? 0 : -1, none = -127; /* 2^-127 has the bits of 0 */
+    const float scaled = part * TGI_V(power_of_2_f32)((vanishes & none) | (~vanishes & (n + 64)));
     const float outer = TGI_F32_FMA(scaled, -5.42101086242752217e-20f, upper);
-    return b >= 0.70710678f ? outer : inner;
+    const float unit = TGI_V(power_of_2_f32)((~vanishes & none) | (vanishes & (n + 149)));
+    const float steps = part * unit + 8388608.0f;
+    const float tiny = tgi_float_of_bits((tgi_bits_of_float(steps) & 0x7fffffu) | 0x80000000u);
+    return b < 0.70710678f ? inner : ((x <= -13.147f) & (x > -14.4f)) ? tiny : outer;
 }
 
 /* The derivative of gelu, Phi(x) + x phi(x).  With d = Phi(-a) - a phi(a), a = |x|, it is d for x < 0, else 1 - d;
@@ -59170,14 +59177,16 @@ static const float tgi_gelu_below[2][6][32] = {
       -0.000840197f, -0.0010063265f, -0.0010699561f, -0.0010542903f, -0.0009817276f, -0.00087264733f, -0.00074459944f,
       -0.0006118011f, -0.0004849129f, -0.00037109203f, -0.0002743072f}}};
 
-/* y [16], but where |x| is not less than the limit, or NaN, by the formula: that by tanh if *choice is not 0. */
-TGI_NOINLINE static TGI_V(vector_f32) TGI_V(gelu_beyond)(TGI_V(vector_f32) x, TGI_V(vector_f32) y, float limit,
-                                                         const double *choice)
+/* Numbers of gelu that are computed before those beyond the table are seen to, at once, as there may be many: of
+   linear_gelu f32 8x64x128,384x128,384 most are. */
+enum { TGI_V(gelu_run) = 256 };
+
+/* y [n], but where |x| is not less than the limit, or NaN, by the formula: that by tanh if *choice is not 0. */
+TGI_NOINLINE static void TGI_V(gelu_beyond)(const float *x, float *y, int64_t n, float limit, const double *choice)
 {
-    TGI_V(vector_f32) outer;
-    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(16, choice, &outer, &x, NULL, NULL);
-    for (int l = 0; l < 16; ++l) y[l] = fabsf(x[l]) < limit ? y[l] : outer[l];
-    return y;
+    float outer[TGI_V(gelu_run)];
+    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(n, choice, outer, x, NULL, NULL);
+    for (int64_t i = 0; i < n; ++i) y[i] = fabsf(x[i]) < limit ? y[i] : outer[i];
 }
 
 TGI_FMA_BEGIN
@@ -59188,24 +59197,27 @@ static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out,
     typedef TGI_V(vector_f32) floats;
     typedef int ints __attribute__((__vector_size__(64)));
     const floats zero = {0}, limit = zero + 3.9375f;
-    floats table[6][2], last = zero;
+    floats table[6][2], last = zero, run[TGI_V(gelu_run) / 16];
+    int64_t begin = 0; /* of the run */
+    bool beyond = false;
     (void)in1, (void)in2;
     memcpy(table, tgi_gelu_below[*scalar != 0], sizeof table);
     memcpy(&last, (const float *)in0 + n / 16 * 16, (size_t)(n % 16) * sizeof(float));
     for (int64_t i = 0; i < n; i += 16) {
-        const bool whole = n - i >= 16;
-        const floats x = whole ? *(const floats *)((const float *)in0 + i) : last;
+        const floats x = n - i >= 16 ? *(const floats *)((const float *)in0 + i) : last;
         const floats half = 0.5f * x, b = (floats)((ints)half & 0x7fffffff), a = b + b;
         const floats sum = 8.0f * a + 12582912.0f, d = a - 0.125f * (sum - 12582912.0f); /* k: the sum's low bits */
         floats p = TGI_LOOK_UP(table[5], (ints)sum);
         TGI_UNROLL
         for (int j = 4; j >= 0; --j) p = p * d + TGI_LOOK_UP(table[j], (ints)sum);
-        floats y = b + half - a * p; /* max(x, 0) - a P */
-        if (__builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4)) y = TGI_V(gelu_beyond)(x, y, limit[0], scalar);
-        if (whole) *(floats *)((float *)out + i) = y;
-        else last = y;
+        run[(i - begin) / 16] = b + half - a * p; /* max(x, 0) - a P */
+        beyond |= __builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4) != 0;
+        if (i + 16 < n && i + 16 - begin < TGI_V(gelu_run)) continue;
+        const int64_t count = tgi_at_most(n - begin, TGI_V(gelu_run));
+        if (beyond) TGI_V(gelu_beyond)((const float *)in0 + begin, (float *)run, count, limit[0], scalar);
+        memcpy((float *)out + begin, run, (size_t)count * sizeof(float));
+        begin += count, beyond = false;
     }
-    memcpy((float *)out + n / 16 * 16, &last, (size_t)(n % 16) * sizeof(float));
 }
 TGI_FMA_END
 #endif

@@ -132,6 +132,21 @@ TEST(large_angles)
     tg_scope_end(mark);
 }
 
+/* gelu of numbers where it vanishes, among them those whose results are below 2^-126, and of few and many at once. */
+TEST(vanishing_gelu)
+{
+    enum { N = 3000 };
+    static float x[N], y[N];
+    for (int i = 0; i < N; ++i) x[i] = i % 3 == 2 ? (float)i / 150 : -(float)(i + 1) / 200;
+    x[5] = -13.1463f, x[6] = -13.147f, x[7] = -13.1471f, x[8] = -14.4f, x[9] = -HUGE_VALF, x[10] = HUGE_VALF;
+    for (int n = 11; n <= N; n = n * 3 - 1) {
+        TG_SCOPE;
+        CHECK(tg_copy_out(tg_gelu(tg_from_f32(x, TG_SHAPE(n)), false), y, (size_t)n * sizeof *y) == TG_OK);
+        for (int i = 0; i < n; ++i)
+            CHECK(i == 9 ? isnan(y[i]) : i == 10 ? y[i] == HUGE_VALF : distance(y[i], normal_gelu((double)x[i])) <= 2);
+    }
+}
+
 /* Whether the square roots of x [n] are those of the C library, to the last bit. */
 static bool roots_are_exact(const double *x, int n, tg_dtype dtype, tg_tensor *(*root)(tg_tensor *x))
 {
@@ -820,6 +835,7 @@ int main(int argc, char **argv)
             RUN(pairs);
             RUN(large_angles);
             RUN(square_roots);
+    RUN(vanishing_gelu);
             RUN(quotients);
             RUN(hypotenuses);
             RUN(errors_of_gradients);
