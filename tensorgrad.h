@@ -249,7 +249,8 @@
        @@KERNELS     * the elementwise kernels in i64; the table of the loops of an instruction set
        @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
        @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
-       @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort
+       @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max
+       @@CPU_SORT    * sort, topk and kthvalue
        @@CPU_INDEX   * gather, scatter, embedding_backward, nonzero
        @@CPU_POOL    * pools and interpolation
        @@CPU_FFT     * Fourier transforms on the CPU
@@ -4678,8 +4679,8 @@ TG_API tg_status tg_profile_print(FILE *file);
    II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@SPARSE, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES,
         @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE,
         @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
-   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV, @@FLASH,
-        @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
+   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV,
+        @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Five words have one meaning each in private names and comments; a type that ends in one of them is named here:
@@ -50628,21 +50629,17 @@ static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
 
 /* ======== @@CPU_ROWS ==============================================================================================
 
-   Promise: the entries that work along one dim: softmax, layer_norm, cumsum, arg_reduce, sort.
-   Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row; tgi_sort_pair a key and its
-   index.
+   Promise: the entries that work along one dim: softmax, layer_norm, cumsum, arg_reduce.
+   Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row.
    Way: tgi_cpu_NAME -> tgi_each_row, which iterates over the other dims and calls the kernel for each row:
            tgi_row_of      the row in the dtype that is computed in, where it is or as a copy
            the kernel      kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
            tgi_row_done    the result, which stands where tgi_row_result said, converted to its dtype
-       sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; they are sorted by rank
-       or by bytes (tgi_sort_by_bytes), and tgi_select_row keeps a heap where few of many are asked for.
    (1) A row is computed by one thread.
    (2) A result is rounded to its dtype once, when it is stored.
-   (3) Sorting is stable, and NaN counts as larger than every number.
    To add a kernel: tgi_NAME_row here, tgi_cpu_NAME that hands it to tgi_each_row, and the entry (see ENTRIES). */
 
-/* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
+/* ---- kernels along one dim: softmax, layer_norm, cumsum, max ----
 
    A kernel is called for one row at a time.  It loads the row into scratch memory as doubles (or int64_t), whatever the
    row's dtype and step are, so results are rounded once.  Shapes below are of the whole call: x [rows, n] is `rows`
@@ -51259,36 +51256,6 @@ static void tgi_running_extreme_column(const tgi_row_job *job, char *const *at, 
                       job->iter.stride[in - 1][inner], job->length, width);
 }
 
-/* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
-   a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
-   is the largest.  f16 and bf16 go by f32, whose keys are in the upper half. */
-TGI_LOOPS_BEGIN
-static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
-{
-    const tg_dtype compute = tgi_compute_dtype(dtype);
-    tgi_tile tile;
-    tgi_load_elements(compute, &tile, dtype, at, step, n);
-    if (compute == TG_F32) {
-        for (int64_t i = 0; i < n; ++i) {
-            const uint32_t bits = tgi_bits_of_float(tile.f32[i] + 0.0f); /* -0 + 0 is 0 */
-            const uint32_t flipped = bits ^ ((uint32_t)-(int32_t)(bits >> 31) | 0x80000000u);
-            const uint32_t nan = (uint32_t)-(int32_t)((bits & 0x7FFFFFFF) > 0x7F800000);
-            key[i] = (uint64_t)(flipped | nan) << 32 | UINT32_MAX;
-        }
-    } else if (compute == TG_F64) {
-        for (int64_t i = 0; i < n; ++i) {
-            const uint64_t sign = (uint64_t)1 << 63;
-            const double x = tile.f64[i] + 0.0;
-            uint64_t bits;
-            memcpy(&bits, &x, sizeof bits);
-            key[i] = x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
-        }
-    } else {
-        for (int64_t i = 0; i < n; ++i) key[i] = (uint64_t)tile.i64[i] ^ (uint64_t)1 << 63;
-    }
-}
-TGI_LOOPS_END
-
 /* Stores the index of the element found of a row, and, where there is a place for it, its value; row: how many rows
    behind the one at `at`. */
 static void tgi_put_found(const tgi_row_job *job, char *const *at, int64_t row, int64_t found)
@@ -51391,6 +51358,176 @@ static void tgi_arg_reduce_i64(const tgi_row_job *job, char *const *at, char *sc
     tgi_put_found(job, at, 0, found);
 }
 
+/* Operand k, of one element for each row, = 0: the index in rows of one element. */
+static bool tgi_put_index_0(tgi_thread *S, const tgi_rows *rows, int k)
+{
+    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
+    loop.nargs = 1;
+    loop.arg[0] = rows->arg[k];
+    return tgi_cpu_fill(S, &loop);
+}
+
+/* Values and indices, each of which may be missing, of what is found in rows of one element. */
+static bool tgi_find_one(tgi_thread *S, const tgi_rows *rows)
+{
+    return (!rows->arg[0].data || tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[2])) &&
+           (!rows->arg[1].data || tgi_put_index_0(S, rows, 1));
+}
+
+/* Operands values, indices, in; without the first if it has no data. */
+static tgi_rows tgi_rows_with_values(const tgi_rows *rows)
+{
+    tgi_rows kept = *rows;
+    kept.nargs = rows->arg[0].data ? 3 : 2;
+    for (int k = 0; k < kept.nargs; ++k) {
+        kept.arg[k] = rows->arg[k + 3 - kept.nargs];
+        kept.step[k] = rows->step[k + 3 - kept.nargs];
+    }
+    return kept;
+}
+
+static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+{
+    if (rows->length == 1) return tgi_find_one(S, rows);
+    tgi_rows kept = tgi_rows_with_values(rows);
+    tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
+    if (dtype == TG_BOOL) dtype = kept.arg[kept.nargs - 1].dtype = TG_U8;
+    if (tgi_lacks_loops(TG_F64) && tgi_compute_dtype(dtype) != TG_F32) return tgi_plain_arg_reduce(S, kind, rows);
+    return tgi_each_row_of(S, "max", &kept, dtype == TG_I64 ? tgi_arg_reduce_i64 : tgi_arg_reduce_row,
+                           dtype == TG_I64 ? NULL : tgi_arg_reduce_column, kind == TGI_AMIN, 0, sizeof(double), false,
+                           4 * TGI_SHORT_ROW);
+}
+
+/* Rows of f32 that wait for one sum after the other are taken by columns up to a greater length than others. */
+static bool tgi_running_of_rows(tgi_thread *S, const char *op, const tgi_rows *rows, bool product)
+{
+    const tg_dtype dtype = rows->arg[1].dtype;
+    const bool columns = !tgi_lacks_loops(TG_F64) || !tgi_dtypes[dtype].floating;
+    return tgi_each_row_of(S, op, rows, tgi_running_row, columns ? tgi_running_column : NULL, product, 0, 0, false,
+                           dtype == TG_F32 ? 2 * TGI_SHORT_ROW : TGI_SHORT_ROW);
+}
+
+static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
+{
+    if (rows->length == 1) return tgi_sum_of_one(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[1]);
+    return tgi_running_of_rows(S, "cumsum", rows, false);
+}
+
+static bool tgi_cpu_cumprod(tgi_thread *S, const tgi_rows *rows)
+{
+    if (rows->length == 1) return tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[1]);
+    return tgi_running_of_rows(S, "cumprod", rows, true);
+}
+
+static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least, const tgi_rows *rows)
+{
+    if (rows->length == 1) return tgi_find_one(S, rows) ? TGI_DONE : TGI_FAILED;
+    const tgi_rows kept = tgi_rows_with_values(rows);
+    const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
+    const bool floats = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
+    return tgi_each_row(S, op, &kept, tgi_running_extreme_row, floats ? tgi_running_extreme_column : NULL, least, 0,
+                        2 * sizeof(double), false)
+               ? TGI_DONE
+               : TGI_FAILED;
+}
+static tgi_answer tgi_cpu_cummax(tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_running_extremes(S, "cummax", false, rows);
+}
+static tgi_answer tgi_cpu_cummin(tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_running_extremes(S, "cummin", true, rows);
+}
+
+/* The softmax of one element is 1, and its logarithm 0; of infinity and NaN both are NaN. */
+static bool tgi_softmax_of_one(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
+    loop.kernel = TGI_OP_sub;
+    loop.compute = tgi_compute_dtype(rows->arg[1].dtype);
+    loop.nargs = 3;
+    loop.arg[0] = rows->arg[0], loop.arg[1] = loop.arg[2] = rows->arg[1];
+    if (!tgi_cpu_map(S, &loop) || log) return log;
+    loop.kernel = TGI_OP_add_scalar;
+    loop.scalar[0] = 1;
+    loop.nargs = 2;
+    loop.arg[1] = loop.arg[0];
+    return tgi_cpu_map(S, &loop);
+}
+
+static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax(S, log, rows);
+    if (rows->length == 1) return tgi_softmax_of_one(S, log, rows);
+    const bool wide = rows->arg[1].dtype == TG_F64;
+    return tgi_each_row_of(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false,
+                           wide ? (int64_t)TGI_SHORT_ROW : (int64_t)TGI_MIDDLE_ROW);
+}
+
+static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax_backward(S, log, rows);
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, tgi_softmax_backward_column, log, 0,
+                        3 * sizeof(double), !log);
+}
+
+static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
+{
+    if (tgi_lacks_loops(rows->arg[2].dtype)) return tgi_plain_layer_norm(S, rms, eps, rows);
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, tgi_layer_norm_column, rms, eps, 3 * sizeof(double),
+                        false);
+}
+
+static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
+}
+
+/* ======== @@CPU_SORT ==============================================================================================
+
+   Promise: the entries that put the elements of a row in order: sort, of all or of the first of them, and kth.
+   Types: tgi_sort_pair is a key and the index of its element.
+   Way: tgi_cpu_sort and tgi_cpu_kth -> tgi_each_row of CPU_ROWS; tgi_load_keys makes keys whose order as unsigned
+   numbers is that of the elements:
+       tgi_sort_row         all of a row: by rank (tgi_sort_by_rank), or by bytes (tgi_sort_by_bytes) if it is long
+       tgi_select_row       few of many, in a heap
+       tgi_select_many_row  up to a half: tgi_find_place finds the last of them, and they alone are sorted
+       tgi_sort_column      rows of very few floats, several side by side
+       tgi_sort_bools       a row of bool: the places of one value, then those of the other
+   (1) Sorting is stable, and NaN counts as larger than every number.
+   (2) Rows that are the same, or one element each, as those of an expanded tensor, are sorted once, and copied.
+   To add a way: its function for a row here, and when it is taken in tgi_cpu_sort. */
+
+/* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
+   a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
+   is the largest.  f16 and bf16 go by f32, whose keys are in the upper half. */
+TGI_LOOPS_BEGIN
+static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
+{
+    const tg_dtype compute = tgi_compute_dtype(dtype);
+    tgi_tile tile;
+    tgi_load_elements(compute, &tile, dtype, at, step, n);
+    if (compute == TG_F32) {
+        for (int64_t i = 0; i < n; ++i) {
+            const uint32_t bits = tgi_bits_of_float(tile.f32[i] + 0.0f); /* -0 + 0 is 0 */
+            const uint32_t flipped = bits ^ ((uint32_t)-(int32_t)(bits >> 31) | 0x80000000u);
+            const uint32_t nan = (uint32_t)-(int32_t)((bits & 0x7FFFFFFF) > 0x7F800000);
+            key[i] = (uint64_t)(flipped | nan) << 32 | UINT32_MAX;
+        }
+    } else if (compute == TG_F64) {
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t sign = (uint64_t)1 << 63;
+            const double x = tile.f64[i] + 0.0;
+            uint64_t bits;
+            memcpy(&bits, &x, sizeof bits);
+            key[i] = x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
+        }
+    } else {
+        for (int64_t i = 0; i < n; ++i) key[i] = (uint64_t)tile.i64[i] ^ (uint64_t)1 << 63;
+    }
+}
+TGI_LOOPS_END
+
 /* Up to so many elements of a row are sorted by rank, for counting the 256 values of each byte takes longer.  Each
    way is stable; descending sorts flipped keys, so that equal elements still keep their order. */
 enum { TGI_SHORT_SORT = 192 };
@@ -51480,6 +51617,24 @@ static void tgi_store_sorted(const tgi_row_job *job, char *const *at, const tgi_
         run = tgi_at_most(k - i, TGI_TILE);
         for (int64_t j = 0; j < run; ++j) index[j] = pairs[i + j].index;
         tgi_store_elements(TG_I64, index, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
+    }
+}
+
+/* A row of bool: the places of one value, then those of the other. */
+static void tgi_sort_bools(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    int64_t *const place[2] = {(int64_t *)(void *)scratch, (int64_t *)(void *)scratch + n + 1}, count[2] = {0, 0};
+    for (int64_t i = 0; i < n; ++i) { /* no branch, which could not be foretold */
+        const bool behind = (at[2][i * job->step[2]] != 0) != (job->flag != 0);
+        place[0][count[0]] = place[1][count[1]] = i;
+        count[0] += !behind;
+        count[1] += behind;
+    }
+    for (int64_t k = 0, done = 0; k < 2 && done < job->kept; ++k, done = count[0]) {
+        const int64_t run = tgi_at_most(count[k], job->kept - done);
+        for (int64_t i = 0; i < run; ++i) at[0][(done + i) * job->step[0]] = (char)((k == 1) != (job->flag != 0));
+        tgi_store_elements(TG_I64, place[k], job->iter.dtype[1], at[1] + done * job->step[1], job->step[1], run);
     }
 }
 
@@ -51610,7 +51765,7 @@ static int64_t tgi_find_place(const uint64_t *keys, int64_t n, int64_t place, ui
         if (beyond) place -= more, low = pivot + 1;
         else high = pivot - 1;
         from = beyond ? other + more : other;
-        most_left = kept > left - left / 4;
+        most_left = !most_left && kept > left - left / 4; /* not twice: where few keys differ, the range is wide */
         left = kept;
         uint64_t *const written = other;
         other = another;
@@ -51619,6 +51774,30 @@ static int64_t tgi_find_place(const uint64_t *keys, int64_t n, int64_t place, ui
     int64_t found = 0;
     while (keys[found] != pivot || place-- > 0) found++; /* of equal keys, the one of that place */
     return found;
+}
+
+/* tgi_sort_row where k is at most half of n, but not so little as tgi_select_row takes: FIND says which key is the last
+   of them, and they alone are sorted. */
+static void tgi_select_many_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length, k = job->kept;
+    const uint64_t flip = job->flag ? UINT64_MAX : 0;
+    uint64_t *const keys = (uint64_t *)(void *)scratch;
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = tgi_at_most(n - i, TGI_TILE);
+        tgi_load_keys(keys + i, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+        for (int64_t j = i; j < i + run; ++j) keys[j] ^= flip;
+    }
+    const int64_t end = tgi_find_place(keys, n, k - 1, keys + n, keys + 2 * n);
+    const uint64_t last = keys[end];
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)(void *)(keys + n); /* [2 k], in the place of FIND's memory */
+    for (int64_t i = 0, found = 0; found < k; ++i) {                  /* no branch, which could not be foretold */
+        pairs[found].key = keys[i];
+        pairs[found].index = i;
+        found += (keys[i] < last) | ((keys[i] == last) & (i <= end));
+    }
+    tgi_store_sorted(job, at, k <= TGI_SHORT_SORT ? tgi_sort_by_rank(job->kernels, pairs, pairs + k, k)
+                                                  : tgi_sort_by_bytes(pairs, pairs + k, k), k);
 }
 
 /* index, place [rows]; x [rows, n] */
@@ -51645,93 +51824,12 @@ static void tgi_kth_column(const tgi_row_job *job, char *const *at, int64_t widt
     }
 }
 
-/* Operand k, of one element for each row, = 0: the index in rows of one element. */
-static bool tgi_put_index_0(tgi_thread *S, const tgi_rows *rows, int k)
-{
-    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
-    loop.nargs = 1;
-    loop.arg[0] = rows->arg[k];
-    return tgi_cpu_fill(S, &loop);
-}
-
-/* Values and indices, each of which may be missing, of what is found in rows of one element. */
-static bool tgi_find_one(tgi_thread *S, const tgi_rows *rows)
-{
-    return (!rows->arg[0].data || tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[2])) &&
-           (!rows->arg[1].data || tgi_put_index_0(S, rows, 1));
-}
-
 static tgi_answer tgi_cpu_kth(tgi_thread *S, const tgi_rows *rows)
 {
     if (rows->length == 1) return tgi_put_index_0(S, rows, 0) ? TGI_DONE : TGI_FAILED;
     const size_t bytes = 3 * sizeof(uint64_t);
     const tgi_column_fn column = tgi_sort_columns_of(rows->arg[2].dtype, rows->length, tgi_kth_column);
     return tgi_each_row(S, "kthvalue", rows, tgi_kth_row, column, false, 0, bytes, false) ? TGI_DONE : TGI_FAILED;
-}
-
-/* Operands values, indices, in; without the first if it has no data. */
-static tgi_rows tgi_rows_with_values(const tgi_rows *rows)
-{
-    tgi_rows kept = *rows;
-    kept.nargs = rows->arg[0].data ? 3 : 2;
-    for (int k = 0; k < kept.nargs; ++k) {
-        kept.arg[k] = rows->arg[k + 3 - kept.nargs];
-        kept.step[k] = rows->step[k + 3 - kept.nargs];
-    }
-    return kept;
-}
-
-static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
-{
-    if (rows->length == 1) return tgi_find_one(S, rows);
-    tgi_rows kept = tgi_rows_with_values(rows);
-    tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
-    if (dtype == TG_BOOL) dtype = kept.arg[kept.nargs - 1].dtype = TG_U8;
-    if (tgi_lacks_loops(TG_F64) && tgi_compute_dtype(dtype) != TG_F32) return tgi_plain_arg_reduce(S, kind, rows);
-    return tgi_each_row_of(S, "max", &kept, dtype == TG_I64 ? tgi_arg_reduce_i64 : tgi_arg_reduce_row,
-                           dtype == TG_I64 ? NULL : tgi_arg_reduce_column, kind == TGI_AMIN, 0, sizeof(double), false,
-                           4 * TGI_SHORT_ROW);
-}
-
-/* Rows of f32 that wait for one sum after the other are taken by columns up to a greater length than others. */
-static bool tgi_running_of_rows(tgi_thread *S, const char *op, const tgi_rows *rows, bool product)
-{
-    const tg_dtype dtype = rows->arg[1].dtype;
-    const bool columns = !tgi_lacks_loops(TG_F64) || !tgi_dtypes[dtype].floating;
-    return tgi_each_row_of(S, op, rows, tgi_running_row, columns ? tgi_running_column : NULL, product, 0, 0, false,
-                           dtype == TG_F32 ? 2 * TGI_SHORT_ROW : TGI_SHORT_ROW);
-}
-
-static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
-{
-    if (rows->length == 1) return tgi_sum_of_one(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[1]);
-    return tgi_running_of_rows(S, "cumsum", rows, false);
-}
-
-static bool tgi_cpu_cumprod(tgi_thread *S, const tgi_rows *rows)
-{
-    if (rows->length == 1) return tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[1]);
-    return tgi_running_of_rows(S, "cumprod", rows, true);
-}
-
-static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least, const tgi_rows *rows)
-{
-    if (rows->length == 1) return tgi_find_one(S, rows) ? TGI_DONE : TGI_FAILED;
-    const tgi_rows kept = tgi_rows_with_values(rows);
-    const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
-    const bool floats = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
-    return tgi_each_row(S, op, &kept, tgi_running_extreme_row, floats ? tgi_running_extreme_column : NULL, least, 0,
-                        2 * sizeof(double), false)
-               ? TGI_DONE
-               : TGI_FAILED;
-}
-static tgi_answer tgi_cpu_cummax(tgi_thread *S, const tgi_rows *rows)
-{
-    return tgi_running_extremes(S, "cummax", false, rows);
-}
-static tgi_answer tgi_cpu_cummin(tgi_thread *S, const tgi_rows *rows)
-{
-    return tgi_running_extremes(S, "cummin", true, rows);
 }
 
 /* values, indices [rows, kept] of rows that are one element each, as those of an expanded dim: sorted as they are. */
@@ -51764,59 +51862,58 @@ static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
     return ok;
 }
 
+/* What topk keeps of a row: up to so many in a heap; of rows of so many elements those that are kept are found first,
+   and sorted alone (topk f32 256x256 dim=0 count=64, multinomial f32 4096 count=256). */
+enum { TGI_FEW_KEPT = 24, TGI_MANY_SORTED = 64 };
+static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows);
+
+/* Of rows that are the same, as those of an expanded tensor, the first ones are sorted; their values and indices are
+   copied for the others, along one dim after the other. */
+static bool tgi_sort_repeated(tgi_thread *S, bool descending, const tgi_rows *rows)
+{
+    tgi_rows sorted = *rows;
+    for (int d = 0; d < rows->ndim; ++d) {
+        if (rows->arg[2].stride[d] == 0 && rows->dim[d] > 1) sorted.dim[d] = 1;
+    }
+    bool ok = tgi_cpu_sort(S, descending, &sorted);
+    for (int d = 0; d < rows->ndim; ++d) {
+        if (sorted.dim[d] == rows->dim[d]) continue;
+        for (int k = 0; k < 2 && ok; ++k) {
+            TGI_ZEROED(tgi_loop, copy);
+            copy.ndim = rows->ndim + 1;
+            memcpy(copy.dim, sorted.dim, sizeof(int64_t) * (size_t)rows->ndim);
+            copy.dim[d] = rows->dim[d] - 1;
+            copy.dim[rows->ndim] = rows->size;
+            copy.nargs = 2;
+            copy.arg[0] = rows->arg[k];
+            copy.arg[0].stride[rows->ndim] = rows->step[k];
+            copy.arg[1] = copy.arg[0];
+            copy.arg[1].stride[d] = 0;
+            copy.arg[0].data = (char *)copy.arg[0].data + copy.arg[0].stride[d] * tgi_bytes_of(copy.arg[0].dtype);
+            ok = tgi_cpu_copy(S, &copy);
+        }
+        sorted.dim[d] = rows->dim[d];
+    }
+    return ok;
+}
+
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    const bool few = rows->size == 1 || (rows->size <= rows->length / 16 && rows->length > TGI_SHORT_SORT);
+    const bool few = rows->size == 1 || rows->size <= tgi_at_most(rows->length / 16, TGI_FEW_KEPT);
+    const bool many = rows->size <= rows->length / 2 && rows->length >= TGI_MANY_SORTED;
     if (rows->size == 0) return true;
     if (rows->length == 1) return tgi_find_one(S, rows);
     if (rows->step[2] == 0 && rows->ndim < TG_MAX_DIMS) return tgi_sort_equal(S, rows);
-    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row,
+    for (int d = 0; d < rows->ndim && rows->ndim < TG_MAX_DIMS; ++d) {
+        if (rows->arg[2].stride[d] == 0 && rows->dim[d] > 1) return tgi_sort_repeated(S, descending, rows);
+    }
+    const tgi_row_fn row = rows->arg[2].dtype == TG_BOOL ? tgi_sort_bools
+                           : few                            ? tgi_select_row
+                           : many                           ? tgi_select_many_row
+                                                            : tgi_sort_row;
+    return tgi_each_row(S, "sort", rows, row,
                         tgi_sort_columns_of(rows->arg[2].dtype, rows->length, tgi_sort_column), descending, 0,
                         2 * sizeof(tgi_sort_pair), false);
-}
-
-/* The softmax of one element is 1, and its logarithm 0; of infinity and NaN both are NaN. */
-static bool tgi_softmax_of_one(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
-    loop.kernel = TGI_OP_sub;
-    loop.compute = tgi_compute_dtype(rows->arg[1].dtype);
-    loop.nargs = 3;
-    loop.arg[0] = rows->arg[0], loop.arg[1] = loop.arg[2] = rows->arg[1];
-    if (!tgi_cpu_map(S, &loop) || log) return log;
-    loop.kernel = TGI_OP_add_scalar;
-    loop.scalar[0] = 1;
-    loop.nargs = 2;
-    loop.arg[1] = loop.arg[0];
-    return tgi_cpu_map(S, &loop);
-}
-
-static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax(S, log, rows);
-    if (rows->length == 1) return tgi_softmax_of_one(S, log, rows);
-    const bool wide = rows->arg[1].dtype == TG_F64;
-    return tgi_each_row_of(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false,
-                           wide ? (int64_t)TGI_SHORT_ROW : (int64_t)TGI_MIDDLE_ROW);
-}
-
-static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax_backward(S, log, rows);
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, tgi_softmax_backward_column, log, 0,
-                        3 * sizeof(double), !log);
-}
-
-static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
-{
-    if (tgi_lacks_loops(rows->arg[2].dtype)) return tgi_plain_layer_norm(S, rms, eps, rows);
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, tgi_layer_norm_column, rms, eps, 3 * sizeof(double),
-                        false);
-}
-
-static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
 }
 
 /* ======== @@CPU_INDEX =============================================================================================

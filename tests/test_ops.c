@@ -1965,6 +1965,53 @@ TEST(first_of_many)
     CHECK(tg_item(tg_sum(tg_gather(tg_grad(t), 1, at_))) == 15);
 }
 
+/* The same rows, as an expanded dim makes them, are sorted as others are; bool, too, and what topk keeps: few, up to a
+   half, and more. */
+TEST(sorts_of_repeated_rows)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_BOOL, TG_F64, TG_I64, TG_U8, TG_BF16};
+    for (int k = 0; k < 6; ++k) {
+        for (int64_t n = 3; n < 500; n = n * 4 - 1) {
+            TG_SCOPE;
+            tg_tensor *x = tg_to_dtype(tg_to(tg_randint(0, k == 1 ? 2 : 40, TG_SHAPE(2, 1, n, 1)), HERE), dtypes[k]);
+            tg_tensor *repeated = tg_expand(x, TG_SHAPE(2, 3, n, 4)), *whole = tg_contiguous(repeated);
+            for (int descending = 0; descending < 2; ++descending) {
+                tg_tensor *at_ = NULL, *at_whole = NULL, *y = tg_sort(repeated, 2, descending, &at_);
+                CHECK(tg_equal(y, tg_sort(whole, 2, descending, &at_whole)) && tg_equal(at_, at_whole));
+                CHECK(tg_equal(tg_gather(whole, 2, at_), y));
+                for (int64_t kept = 1; kept < n; kept += 1 + n / 7) {
+                    tg_tensor *which = NULL, *most = tg_topk(repeated, kept, 2, descending, &which);
+                    CHECK(tg_equal(most, tg_narrow(y, 2, 0, kept)) && tg_equal(which, tg_narrow(at_, 2, 0, kept)));
+                }
+            }
+        }
+    }
+}
+
+/* Planes are padded in two dims at once; one dim after the other gives the same, and the same gradients. */
+TEST(padded_planes)
+{
+    static const char *const modes[] = {"reflect", "replicate", "circular"};
+    static const int64_t pads[][4] = {{2, 2, 2, 2}, {0, 3, 1, 0}, {-1, 2, 4, -2}, {-2, -1, 0, 0}, {4, 4, 4, 4}};
+    for (int mode = 0; mode < 3; ++mode) {
+        for (int k = 0; k < 5; ++k) {
+            TG_SCOPE;
+            const int64_t *p = pads[k];
+            tg_tensor *x = tg_set_requires_grad(tg_randn_on(TG_SHAPE(3, 4, 6, 5), TG_F64, HERE), true), *dx[2], *y[2];
+            y[0] = tg_pad_mode(x, TG_SHAPE(p[0], p[1], p[2], p[3]), modes[mode]);
+            y[1] = tg_transpose(tg_pad_mode(x, TG_SHAPE(p[0], p[1]), modes[mode]), 2, 3);
+            y[1] = tg_transpose(tg_pad_mode(y[1], TG_SHAPE(p[2], p[3]), modes[mode]), 2, 3);
+            CHECK(tg_equal(y[0], y[1]));
+            for (int i = 0; i < 2; ++i) {
+                tg_tensor *loss = tg_sum(tg_mul(y[i], tg_reshape(tg_arange_on(0, (double)tg_numel(y[i]), 1, TG_F64, HERE),
+                                                                 tg_shape_of(y[i]))));
+                CHECK(tg_gradients(&loss, 1, NULL, &x, 1, &dx[i], 0) == TG_OK);
+            }
+            CHECK(tg_allclose(dx[0], dx[1], 1e-14, 1e-10));
+        }
+    }
+}
+
 static bool takes_three(const char *name)
 {
     static const char *const names[] = {"where", "lerp", "addcmul", "addcdiv"};
@@ -2400,6 +2447,8 @@ static void run_tests(void)
     RUN(an_element_for_each_row);
     RUN(blocks_of_indices);
     RUN(first_of_many);
+    RUN(sorts_of_repeated_rows);
+    RUN(padded_planes);
     RUN(long_inputs);
     RUN(long_pads);
     RUN(composed_rows);
