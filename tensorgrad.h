@@ -260,6 +260,7 @@
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
        @@SIMD_MATH   * of these, the functions and kernels of the op table in f32 and f64; the file includes itself here
+       @@SIMD_VECTORS  * of these, functions with the instructions of AVX-512
        @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention
        @@SIMD_SAMPLE * of these, the loops of grid_sample
        @@SIMD_FFT    * of these, the loops of Fourier transforms
@@ -4679,8 +4680,9 @@ TG_API tg_status tg_profile_print(FILE *file);
    II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@SPARSE, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES,
         @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE,
         @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
-   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV,
-        @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
+    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV,
+         @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_VECTORS, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS,
+         @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Five words have one meaning each in private names and comments; a type that ends in one of them is named here:
@@ -6662,7 +6664,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      name      the op is TGI_OP_name, its function tg_name
      kind      FLOATS computes in floating point, where integers become the default dtype; CHOICE, too, and s is a
                flag that chooses between two kernels; RANGE, too, and beyond a range of x the C library is called;
-               ROOT, too, and AVX-512 has a kernel of its own;
+               VECTOR, too, and AVX-512 has a kernel of its own;
                CALLS, too, and each element is a call or more, so that all instruction sets have one kernel; ANY keeps
                the dtype; POWER, too, and it takes many steps; WHOLE is for integers and bool, and has no gradient; TEST
                makes bool
@@ -6775,14 +6777,14 @@ enum {
     OP(abs, ANY, tgi_fabs(x), tgi_int_abs(x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")                                 \
     OP(sign, ANY, x > 0 ? 1 : x < 0 ? (real)-1 : 0, tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                   \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
-    OP(exp, FLOATS, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
+    OP(exp, VECTOR, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
     OP(expm1, FLOATS, tgi_expm1(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                    \
-    OP(log, FLOATS, tgi_log(x), x, A | CAST_F32, tg_div(g, x), "g / x")                                                \
-    OP(log2, FLOATS, tgi_log2(x), x, A | CAST_F32, tg_div(g, tg_mul_scalar(x, 0.69314718055994531)), "g / (x * ln 2)") \
-    OP(log10, FLOATS, tgi_log10(x), x, A | CAST_F32, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)),                 \
+    OP(log, VECTOR, tgi_log(x), x, A | CAST_F32, tg_div(g, x), "g / x")                                                \
+    OP(log2, VECTOR, tgi_log2(x), x, A | CAST_F32, tg_div(g, tg_mul_scalar(x, 0.69314718055994531)), "g / (x * ln 2)") \
+    OP(log10, VECTOR, tgi_log10(x), x, A | CAST_F32, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)),                 \
        "g / (x * ln 10)")                                                                                              \
     OP(log1p, FLOATS, tgi_log1p(x), x, A | CAST_F32, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                    \
-    OP(sqrt, ROOT, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                   \
+    OP(sqrt, VECTOR, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                 \
     OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y | CAST_F32, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)),           \
        "g * -y^3 / 2")                                                                                                 \
     OP(reciprocal, FLOATS, 1 / x, x, Y | CAST_F32, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                      \
@@ -6798,17 +6800,17 @@ enum {
     OP(cosh, FLOATS, tgi_cosh(x), x, A | CAST_F32, tg_mul(g, tg_sinh(x)), "g * sinh(x)")                               \
     OP(tanh, FLOATS, tgi_tanh(x), x, Y, tg_mul(g, tg_rsub_scalar(tg_mul(y, y), 1)), "g * (1 - y*y)")                   \
     OP(sigmoid, FLOATS, tgi_sigmoid(x), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")           \
-    OP(erf, FLOATS, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
+    OP(erf, VECTOR, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
        "g * 2/sqrt(pi) * exp(-x*x)")                                                                                   \
     OP(asinh, FLOATS, tgi_asinh(x), x, A | CAST_F32, tg_mul(g, tg_rsqrt(tg_add_scalar(tg_mul(x, x), 1))),              \
        "g / sqrt(x*x + 1)")                                                                                            \
     OP(acosh, FLOATS, tgi_acosh(x), x, A | CAST_F32, tg_mul(g, tg_rsqrt(tg_sub_scalar(tg_mul(x, x), 1))),              \
        "g / sqrt(x*x - 1)")                                                                                            \
     OP(atanh, FLOATS, tgi_atanh(x), x, A | CAST_F32, tg_div(g, tg_rsub_scalar(tg_mul(x, x), 1)), "g / (1 - x*x)")      \
-    OP(exp2, FLOATS, tgi_two_to(x), x, Y | CAST_F32, tg_mul_scalar(tg_mul(g, y), 0.69314718055994531), "g * y * ln 2") \
-    OP(erfc, FLOATS, tgi_erfc(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), -1.1283791670955126)),   \
+    OP(exp2, VECTOR, tgi_two_to(x), x, Y | CAST_F32, tg_mul_scalar(tg_mul(g, y), 0.69314718055994531), "g * y * ln 2") \
+    OP(erfc, VECTOR, tgi_erfc(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), -1.1283791670955126)),   \
        "g * -2/sqrt(pi) * exp(-x*x)")                                                                                  \
-    OP(erfinv, FLOATS, tgi_erfinv(x), x, Y | CAST_F32,                                                                 \
+    OP(erfinv, VECTOR, tgi_erfinv(x), x, Y | CAST_F32,                                                                 \
        tg_mul(g, tg_mul_scalar(tg_exp(tg_mul(y, y)), 0.88622692545275801)), "g * sqrt(pi)/2 * exp(y*y)")               \
     OP(floor, ANY, tgi_floor(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
     OP(ceil, ANY, tgi_ceil(x), x, NOTHING, tg_zeros_like(g), "0")                                                      \
@@ -6875,7 +6877,7 @@ enum {
     OP(nan_to_num, FLOATS, x != x ? s : x - x == 0 ? x : x > 0 ? t : -t, x, A, tgi_nan_to_num_gradient(g, x, t),       \
        "g, 0 where x was replaced", CHECKED)                                                                           \
     OP(frac, FLOATS, x - tgi_trunc(x), x, FLOATS_ONLY, g, "g", CHECKED)                                                \
-    OP(logit, FLOATS, tgi_log(tgi_limited(x, s, t) / (1 - tgi_limited(x, s, t))), x, A | FLOATS_ONLY,                  \
+    OP(logit, VECTOR, tgi_log(tgi_limited(x, s, t) / (1 - tgi_limited(x, s, t))), x, A | FLOATS_ONLY,                  \
        tgi_logit_gradient(g, x, s, t), "g / (x (1 - x)), 0 where x was limited", CHECKED)                              \
     TGI_SPECIAL_SCALAR_OPS(OP)
 
@@ -14215,7 +14217,7 @@ typedef enum {
     TGI_KIND_WHOLE,
     TGI_KIND_CHOICE = TGI_KIND_FLOATS,
     TGI_KIND_RANGE = TGI_KIND_FLOATS,
-    TGI_KIND_ROOT = TGI_KIND_FLOATS,
+    TGI_KIND_VECTOR = TGI_KIND_FLOATS,
     TGI_KIND_CALLS = TGI_KIND_FLOATS,
     TGI_KIND_POWER = TGI_KIND_ANY,
     TGI_KIND_QUOTIENT = TGI_KIND_ANY
@@ -14234,7 +14236,7 @@ typedef struct tgi_op {
 #define TGI_HAS_RULE_CALLS TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_CHOICE TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_RANGE TGI_HAS_RULE_ANY
-#define TGI_HAS_RULE_ROOT TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_VECTOR TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_POWER TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_QUOTIENT TGI_HAS_RULE_ANY
 #define TGI_HAS_RULE_FLOATS TGI_HAS_RULE_ANY
@@ -19558,7 +19560,7 @@ TGI_BINARY_SCALAR_OPS(TGI_RULE2)
     tg_tensor *tg_##name##_(tg_tensor *x) { return tgi_map1(TGI_OP_##name, true, x, 0, 0); }
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
 #define TGI_PUBLIC1_RANGE(name) TGI_PUBLIC1_ANY(name)
-#define TGI_PUBLIC1_ROOT(name) TGI_PUBLIC1_ANY(name)
+#define TGI_PUBLIC1_VECTOR(name) TGI_PUBLIC1_ANY(name)
 #define TGI_PUBLIC1_CALLS(name)
 /* tg_tanh and every other function of an op with one input are made here, with their twins in place.  What an op
    computes, and its gradient, is its row of the op table (room TABLE): search for OP(tanh. */
@@ -48702,7 +48704,7 @@ TGI_ALWAYS_INLINE void tgi_fold_rows_across(tgi_fold_start start, tgi_fold_load 
 #define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) TGI_KERNEL_F64(name, real, inputs, numbers, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
 #define TGI_KERNELS_RANGE TGI_KERNELS_FLOATS
-#define TGI_KERNELS_ROOT TGI_KERNELS_FLOATS
+#define TGI_KERNELS_VECTOR TGI_KERNELS_FLOATS
 #define TGI_KERNELS_CALLS TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
     TGI_KERNEL_F64(name, real, inputs, numbers, y)    \
@@ -49157,7 +49159,7 @@ typedef struct {
 #define TGI_MAP_ROW_FLOATS(name) TGI_MAP_ROW_OF(name, NULL, false)
 #define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_RANGE TGI_MAP_ROW_FLOATS
-#define TGI_MAP_ROW_ROOT TGI_MAP_ROW_FLOATS
+#define TGI_MAP_ROW_VECTOR TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_CALLS TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANY(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, false)
 #define TGI_MAP_ROW_POWER TGI_MAP_ROW_ANY
@@ -57609,9 +57611,10 @@ extern double sqrt(double) __attribute__((__const__));
        ATAN  (atan(r) / r - 1) / z, |r| <= 1             SINH  (sinh(r) / r - 1) / z, |r| <= 1
        LOG   (log(1 + r) - r) / z, sqrt(1/2) <= 1 + r <= sqrt(2); for doubles A, (log((1 + r) / (1 - r)) / r - 2) / z,
              |r| < 0.172
-       EXP   (exp(r) - 1 - r) / z, |r| < 0.35
+       LOG_WIDE  (log(1 + r) - r) / z, -1/4 <= r < 1/2;  LOG_NEAR_1  |r| < 0.0435
+       EXP   (exp(r) - 1 - r) / z, |r| < 0.35;           EXP_NEAR_0  |r| < 0.0217
        ERF   erf(r) / r - 1, |r| <= 1                    ERFC  log(1 - erf(r)), 1 <= r <= 6, in r
-       TAIL  (1 + 2 r) exp(z) erfc(r), 0 <= r < 10.2 (27.3), in (r - 3) / (r + 3) and (r - 4) / (r + 4)
+       TAIL  (r + 3) exp(z) erfc(r), 0 <= r < 10.2 (27.3), in r / (r + 3) - 1/2; for doubles 4 in place of 3
        ERFINV  erfinv(r) / r in w - 3 (2.5), w = -log(1 - z) < 6 (5); ERFINV_NEAR_1  in sqrt(w) - 3, w < 16.7 (16);
        ERFINV_NEXT_TO_1  in sqrt(w) - 5, w < 37.5
        LGAMMA  log(gamma(r)) / ((r - 1) (r - 2)), 1 <= r < 3, in (r - 1.75) / (r + 1.75)
@@ -57660,6 +57663,14 @@ extern double sqrt(double) __attribute__((__const__));
 #define TGI_LOG_f64 \
     0.6666666666666734, 0.39999999999416525, 0.28571428742071325, 0.22222198599273077, 0.18183563210042633, \
         0.15314074368369651, 0.14795749731859736
+#define TGI_LOG_WIDE_f32                                                                                 \
+    -0.5f, 0.333334535f, -0.250000566f, 0.19990626f, -0.166477293f, 0.144817427f, -0.131622389f, 0.104500525f, \
+        -0.044928629f
+#define TGI_LOG_NEAR_1_f64                                                                                        \
+    -0.5, 0.33333333333329235, -0.24999999999996245, 0.20000000028886405, -0.1666666669314707, 0.1428565929228687, \
+        -0.12499949587291107, 0.11149870513574138, -0.10035530560704192
+#define TGI_EXP_NEAR_0_f64 \
+    0.5, 0.16666666665301144, 0.041666666664959766, 0.0083334497245283554, 0.0013889034377693012
 #define TGI_EXP_f64                                                                                                   \
     0.50000000000000056, 0.16666666666666588, 0.041666666666576112, 0.0083333333333899581, 0.0013888888931794937,     \
         0.00019841269718343235, 2.4801504978951435e-05, 2.7557407864273854e-06, 2.7626161396486972e-07,               \
@@ -57674,15 +57685,15 @@ extern double sqrt(double) __attribute__((__const__));
         -1.9522908474794077e-05, 2.2532923080765871e-05, -8.5788021343556465e-06, 2.114805585865831e-06,              \
         -3.6956652857020987e-07, 4.59333572321853e-08, -3.8900261881347886e-09, 2.0203499226722042e-10,               \
         -4.8651194706706258e-12
-#define TGI_TAIL_f32                                                                                      \
-    1.25300801f, -0.135621145f, -0.04756229f, 0.129646614f, -0.119272478f, 0.0682933703f, -0.0237913486f, \
-        0.00257884525f, 0.00199637585f, -0.000795749249f, -0.000276390259f
-#define TGI_TAIL_f64                                                                                               \
-    1.2329951186255526, -0.13962111684056264, 0.015379652102606434, 0.06809705425471074, -0.10103906603559304,     \
-        0.09373283499772478, -0.0663303658271374, 0.03716751554600587, -0.01619773389628393, 0.005031969925454691, \
-        -0.0007577743135517262, -0.00019925657847632148, 0.00015062573837285406, -2.4398917153665706e-05,          \
-        -1.12323425606321e-05, 5.707283228489271e-06, 3.104608870181641e-07, -8.190803148450041e-07,               \
-        5.829586025103651e-08, 1.018155763923159e-07, -9.229782964906567e-09, -8.827824139476265e-09
+#define TGI_TAIL_f32                                                                                           \
+    1.07400692f, -1.76678896f, 2.36091352f, -2.48373055f, 1.91244746f, -0.858824371f, -0.0781388211f, \
+        0.39417547f, -0.126017898f, -0.16915533f
+#define TGI_TAIL_f64                                                                                            \
+    1.0959956610004911, -1.9530974581617648, 3.092834809060963, -4.3268306505055039, 5.2936254060446624,        \
+        -5.5683499917272385, 4.88841695450997, -3.3753668245279593, 1.5646862341111296, -0.14385104436409143,   \
+        -0.46597361426482864, 0.3621149029122977, -0.014894392536037854, -0.15453923565467068,                  \
+        0.076951625784921679, 0.046939774573754457, -0.055609660789257546, -0.011386294835035173,               \
+        0.03259825060345211, 0.0050402911130338918, -0.014512356788788972, -0.0058010940627824907
 #define TGI_ERFINV_f32                                                                              \
     1.62354195f, 0.24163042f, -0.00573814521f, -0.000836204272f, 0.000195083107f, -1.27040248e-05f, \
         -1.76166816e-06f, 4.47690297e-07f, -2.0165098e-08f, -5.43665868e-09f, 7.07941983e-10f
@@ -58085,7 +58096,7 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #define TGI_NARROW_FLOATS(name, inputs, numbers, yi)
 #define TGI_NARROW_CHOICE TGI_NARROW_FLOATS
 #define TGI_NARROW_RANGE TGI_NARROW_FLOATS
-#define TGI_NARROW_ROOT TGI_NARROW_FLOATS
+#define TGI_NARROW_VECTOR TGI_NARROW_FLOATS
 #define TGI_NARROW_POWER TGI_NARROW_FLOATS
 #define TGI_NARROW_CALLS TGI_NARROW_FLOATS
 #define TGI_NARROW_QUOTIENT(name, inputs, numbers, yi)                              \
@@ -58392,6 +58403,7 @@ TGI_LOOPS_END
 #undef TGI_REAL2
 #define TGI_REAL(call, x) TGI_T(call##_of)(x)
 #define TGI_REAL2(call, x, y) TGI_T(call##_of)(x, y)
+#define tgi_vector TGI_T(vector)
 #ifdef TGI_SECOND_TYPE
 #define TGI_T(name) TGI_V(name##_f64)
 #define TGI_LIGHT_T(name) TGI_LIGHT(name##_f64)
@@ -58403,9 +58415,23 @@ TGI_LOOPS_END
 #undef TGI_FMA_OF
 #undef TGI_IS_NOT_0
 #undef TGI_RSQRT_NEAR
+#undef TGI_INVERSE_NEAR
+#undef TGI_EXPONENT_OF
+#undef TGI_DIGITS_OF
+#undef TGI_TIMES_2_TO
+#undef TGI_IS_NOT_BELOW
+#undef TGI_LEAST_OF
+#undef TGI_MOST_OF
 #define TGI_FMA_OF(a, b, c) __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4)
 #define TGI_IS_NOT_0(a, zero) __builtin_ia32_cmppd512_mask(a, zero, 4, 0xff, 4)
 #define TGI_RSQRT_NEAR(a, zero) __builtin_ia32_rsqrt14pd512_mask(a, zero, 0xff)
+#define TGI_INVERSE_NEAR(a, zero) __builtin_ia32_rcp14pd512_mask(a, zero, 0xff)
+#define TGI_EXPONENT_OF(a, zero) __builtin_ia32_getexppd512_mask(a, zero, TGI_ALL_8, 4)
+#define TGI_DIGITS_OF(a, zero) __builtin_ia32_getmantpd512_mask(a, 15, zero, TGI_ALL_8, 4)
+#define TGI_TIMES_2_TO(a, k, zero) __builtin_ia32_scalefpd512_mask(a, k, zero, 0xff, 4)
+#define TGI_IS_NOT_BELOW(a, b) __builtin_ia32_cmppd512_mask(a, b, 5, 0xff, 4)
+#define TGI_LEAST_OF(a, b, zero) TGI_512(minpd, a, b, zero, 0xff)
+#define TGI_MOST_OF(a, b, zero) TGI_512(maxpd, a, b, zero, 0xff)
 #else
 #define TGI_T(name) TGI_V(name##_f32)
 #define TGI_LIGHT_T(name) TGI_LIGHT(name##_f32)
@@ -58417,9 +58443,23 @@ TGI_LOOPS_END
 #undef TGI_FMA_OF
 #undef TGI_IS_NOT_0
 #undef TGI_RSQRT_NEAR
+#undef TGI_INVERSE_NEAR
+#undef TGI_EXPONENT_OF
+#undef TGI_DIGITS_OF
+#undef TGI_TIMES_2_TO
+#undef TGI_IS_NOT_BELOW
+#undef TGI_LEAST_OF
+#undef TGI_MOST_OF
 #define TGI_FMA_OF(a, b, c) __builtin_ia32_vfmaddps512_mask(a, b, c, TGI_ALL_16, 4)
 #define TGI_IS_NOT_0(a, zero) __builtin_ia32_cmpps512_mask(a, zero, 4, 0xffff, 4)
 #define TGI_RSQRT_NEAR(a, zero) __builtin_ia32_rsqrt14ps512_mask(a, zero, 0xffff)
+#define TGI_INVERSE_NEAR(a, zero) __builtin_ia32_rcp14ps512_mask(a, zero, 0xffff)
+#define TGI_EXPONENT_OF(a, zero) __builtin_ia32_getexpps512_mask(a, zero, TGI_ALL_16, 4)
+#define TGI_DIGITS_OF(a, zero) __builtin_ia32_getmantps512_mask(a, 15, zero, TGI_ALL_16, 4)
+#define TGI_TIMES_2_TO(a, k, zero) __builtin_ia32_scalefps512_mask(a, k, zero, TGI_ALL_16, 4)
+#define TGI_IS_NOT_BELOW(a, b) __builtin_ia32_cmpps512_mask(a, b, 5, 0xffff, 4)
+#define TGI_LEAST_OF(a, b, zero) TGI_512(minps, a, b, zero, TGI_ALL_16)
+#define TGI_MOST_OF(a, b, zero) TGI_512(maxps, a, b, zero, TGI_ALL_16)
 #endif
 TGI_PASS_BEGIN
 
@@ -58884,16 +58924,16 @@ static inline tgi_real TGI_T(exp2_of)(tgi_real x)
     return x == x ? TGI_T(scaled)(e) : x;
 }
 
-/* erfc(a) = exp(-a^2) q(a) / (1 + 2 a), a >= 0, and exp(-a^2) is exp(-h) (1 - rest), a^2 = h + rest: `high` has 12 (27)
-   digits of a, so that its square is exact. */
+/* erfc(a) = exp(-a^2) q / (a + 3), a >= 0 (doubles: a + 4), and exp(-a^2) is exp(-h) (1 - rest), a^2 = h + rest: `high`
+   has 12 (27) digits of a, so that its square is exact. */
 static inline tgi_real TGI_T(erfc_of)(tgi_real x)
 {
     const TGI_T(word) mask = TGI_BY_TYPE(0xfffff000u, 0xfffffffff8000000u);
     const tgi_real b = TGI_T_ABS(x), most = TGI_BY_TYPE(10.2f, 27.3), a = b > most ? most : b;
-    const tgi_real k = TGI_BY_TYPE(3.0f, 4.0), t = (a - k) / (a + k), h = a * a;
+    const tgi_real u = a + TGI_BY_TYPE(3.0f, 4.0), t = a / u - TGI_BY_TYPE(0.5f, 0.5), h = a * a;
     const tgi_real high = TGI_T(real_of)(TGI_T(bits_of)(a) & mask), rest = (a - high) * (a + high) + (high * high - h);
     const tgi_real e = TGI_REAL(exp, -h);
-    const tgi_real y = (e - rest * e) * (TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(TAIL)) / (1 + 2 * a));
+    const tgi_real y = (e - rest * e) * (TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(TAIL)) / u);
     return x < 0 ? 2 - y : y;
 }
 
@@ -59078,55 +59118,11 @@ static void TGI_T(map_range)(int64_t n, void *out, const void *in, tgi_map_kerne
         TGI_T(map_range)(n, out, in0, TGI_T(name##_near), name, TGI_RANGE_##name); \
     }
 
-#undef TGI_TYPED_ROW_ROOT
+#undef TGI_TYPED_ROW_VECTOR
 #ifdef TGI_TABLES /* AVX-512 */
-/* Square roots, rounded as those of the processor, which takes 16 cycles and more for a vector of them (sqrt f64 65536
-   in a third of the time).  After Markstein, "Computation of elementary functions on the IBM RISC System/6000
-   processor" (1990): g is near sqrt(x) and h near 1 / (2 sqrt(x)); two steps of Newton give both all their digits but
-   the last, and x - g^2, which is exact, makes the last one right.  Numbers from 2^-64 (of doubles 2^-512) to 2^64
-   (2^512) go this way; where others are among them, as 0, infinity and NaN, a whole block is left to the processor. */
-static void TGI_T(roots)(int64_t n, void *out, const void *in, tgi_map_kernel exact)
-{
-    typedef TGI_T(vector) vector;
-    typedef TGI_T(word) words __attribute__((__vector_size__(64)));
-    enum { WIDTH = (int)(64 / sizeof(tgi_real)), VECTORS = 4, BLOCK = WIDTH * VECTORS };
-    const TGI_T(word) least = TGI_BY_TYPE(0x1f800000u, 0x1ff0000000000000u);
-    const vector zero = {0}, half = zero + TGI_BY_TYPE(0.5f, 0.5);
-    const tgi_real *a = (const tgi_real *)in;
-    tgi_real *y = (tgi_real *)out;
-    for (; n >= BLOCK; n -= BLOCK, a += BLOCK, y += BLOCK) {
-        words beyond = {0}; /* one of the two upper bits of a number, if it is not between these */
-        TGI_UNROLL
-        for (int v = 0; v < VECTORS; ++v) beyond |= (words)*(const vector *)(a + v * WIDTH) - least;
-        beyond = beyond >> 1 & TGI_BY_TYPE(0x60000000u, 0x6000000000000000u); /* as a number, 0 or not */
-        if (TGI_IS_NOT_0((vector)beyond, zero)) {
-            exact(BLOCK, NULL, y, a, NULL, NULL);
-            continue;
-        }
-        TGI_UNROLL
-        for (int v = 0; v < VECTORS; ++v) {
-            const vector x = *(const vector *)(a + v * WIDTH), first = TGI_RSQRT_NEAR(x, zero);
-            vector g = x * first, h = half * first;
-            TGI_UNROLL
-            for (int step = 0; step < 2; ++step) {
-                const vector r = TGI_FMA_OF(-g, h, half);
-                g = TGI_FMA_OF(g, r, g);
-                h = TGI_FMA_OF(h, r, h);
-            }
-            *(vector *)(y + v * WIDTH) = TGI_FMA_OF(TGI_FMA_OF(-g, g, x), h, g);
-        }
-    }
-    if (n > 0) exact(n, NULL, y, a, NULL, NULL);
-}
-#define TGI_TYPED_ROW_ROOT(name, inputs, numbers, y)                 \
-    TGI_TYPED_HEAVY(name##_exact, 0, inputs, numbers, y)             \
-    TGI_TYPED_CALLER(name)                                           \
-    {                                                                \
-        (void)scalar, (void)in1, (void)in2;                          \
-        TGI_T(roots)(n, out, in0, TGI_T(name##_exact));              \
-    }
+#define TGI_TYPED_ROW_VECTOR(name, inputs, numbers, y) /* in SIMD_VECTORS */
 #else
-#define TGI_TYPED_ROW_ROOT TGI_TYPED_ROW_FLOATS
+#define TGI_TYPED_ROW_VECTOR TGI_TYPED_ROW_FLOATS
 #endif
 
 /* Quotients that are large are left to the C library, and all where there is no FMA. */
@@ -59203,6 +59199,371 @@ TGI_GATES(TGI_TYPED_GATE)
 TGI_GRADIENTS(TGI_TYPED_ROW_GXY)
 #endif
 
+TGI_LOOPS_END
+
+/* ======== @@SIMD_VECTORS =============================================================================================
+
+   Promise: the kernels of the op table whose rows are of kind VECTOR, and that of gelu, with instructions that only
+   AVX-512 has; for the other instruction sets there is nothing here.
+   Types: as in SIMD_MATH; tgi_vector has 64 bytes.
+   Way: tgi_map_vectors calls a function of a vector, as tgi_exp_of_vector, for each vector of a row.  The instructions
+   look up numbers in a table that is in registers, take a number apart, multiply by powers of two, and give the first
+   digits of an inverse or of a square root; their names are macros, where the types are set (SIMD_MATH).
+   (1) A result depends on its own x alone, as in SIMD_MATH, and its error is within the bounds of test_math.
+   (2) There are no branches for zero, infinity and NaN: where the sums give what is wanted, a comment says why.
+   To add a function: its row becomes one of kind VECTOR, tgi_name_of_vector stands here, and TGI_MAP_VECTORS(name). */
+
+#ifdef TGI_TABLES
+TGI_PASS_BEGIN
+
+/* y [n]: the function of each vector of x [n].  The last elements are part of a vector, so that a result depends on its
+   own x alone. */
+TGI_ALWAYS_INLINE void TGI_T(map_vectors)(int64_t n, void *out, const void *in,
+                                          tgi_vector (*function)(tgi_vector x))
+{
+    enum { WIDTH = (int)(64 / sizeof(tgi_real)) };
+    const tgi_real *const x = (const tgi_real *)in;
+    tgi_real *const y = (tgi_real *)out;
+    const int64_t whole = n / WIDTH * WIDTH;
+    tgi_vector last = {0};
+    memcpy(&last, x + whole, (size_t)(n - whole) * sizeof *x);
+    for (int64_t i = 0; i < whole; i += WIDTH) *(tgi_vector *)(y + i) = function(*(const tgi_vector *)(x + i));
+    if (whole == n) return;
+    last = function(last);
+    memcpy(y + whole, &last, (size_t)(n - whole) * sizeof *y);
+}
+#define TGI_MAP_VECTORS(name)                                      \
+    TGI_TYPED_CALLER(name)                                         \
+    {                                                              \
+        (void)scalar, (void)in1, (void)in2;                        \
+        TGI_T(map_vectors)(n, out, in0, TGI_T(name##_of_vector));  \
+    }
+
+/* Square roots, rounded as those of the processor, which takes 16 cycles and more for a vector of them (sqrt f64 65536
+   in a third of the time).  After Markstein, "Computation of elementary functions on the IBM RISC System/6000
+   processor" (1990): g is near sqrt(x) and h near 1 / (2 sqrt(x)); two steps of Newton give both all their digits but
+   the last, and x - g^2, which is exact, makes the last one right.  Numbers from 2^-64 (of doubles 2^-512) to 2^64
+   (2^512) go this way; where others are among them, as 0, infinity and NaN, a whole block is left to the processor. */
+static void TGI_T(roots)(int64_t n, void *out, const void *in, tgi_map_kernel exact)
+{
+    typedef TGI_T(vector) vector;
+    typedef TGI_T(word) words __attribute__((__vector_size__(64)));
+    enum { WIDTH = (int)(64 / sizeof(tgi_real)), VECTORS = 4, BLOCK = WIDTH * VECTORS };
+    const TGI_T(word) least = TGI_BY_TYPE(0x1f800000u, 0x1ff0000000000000u);
+    const vector zero = {0}, half = zero + TGI_BY_TYPE(0.5f, 0.5);
+    const tgi_real *a = (const tgi_real *)in;
+    tgi_real *y = (tgi_real *)out;
+    for (; n >= BLOCK; n -= BLOCK, a += BLOCK, y += BLOCK) {
+        words beyond = {0}; /* one of the two upper bits of a number, if it is not between these */
+        TGI_UNROLL
+        for (int v = 0; v < VECTORS; ++v) beyond |= (words)*(const vector *)(a + v * WIDTH) - least;
+        beyond = beyond >> 1 & TGI_BY_TYPE(0x60000000u, 0x6000000000000000u); /* as a number, 0 or not */
+        if (TGI_IS_NOT_0((vector)beyond, zero)) {
+            exact(BLOCK, NULL, y, a, NULL, NULL);
+            continue;
+        }
+        TGI_UNROLL
+        for (int v = 0; v < VECTORS; ++v) {
+            const vector x = *(const vector *)(a + v * WIDTH), first = TGI_RSQRT_NEAR(x, zero);
+            vector g = x * first, h = half * first;
+            TGI_UNROLL
+            for (int step = 0; step < 2; ++step) {
+                const vector r = TGI_FMA_OF(-g, h, half);
+                g = TGI_FMA_OF(g, r, g);
+                h = TGI_FMA_OF(h, r, h);
+            }
+            *(vector *)(y + v * WIDTH) = TGI_FMA_OF(TGI_FMA_OF(-g, g, x), h, g);
+        }
+    }
+    if (n > 0) exact(n, NULL, y, a, NULL, NULL);
+}
+TGI_TYPED_HEAVY(sqrt_exact, 0, X, NONE, TGI_REAL_OF(sqrt, x))
+TGI_TYPED_CALLER(sqrt)
+{
+    (void)scalar, (void)in1, (void)in2;
+    TGI_T(roots)(n, out, in0, TGI_T(sqrt_exact));
+}
+
+static const TGI_T(word) TGI_T(sign_bit) = (TGI_T(word))1 << (8 * sizeof(tgi_real) - 1);
+
+/* Below, sums of products are rounded once, those of TGI_POLYNOMIAL, too. */
+TGI_FMA_BEGIN
+#undef TGI_T_FMA
+#define TGI_T_FMA(a, b, c) ((a) * (b) + (c))
+
+#ifdef TGI_SECOND_TYPE
+/* Two registers hold 16 numbers, of which one instruction looks up those at eight places.  So polynomials are short: in
+   the distance from the nearest multiple of 1/16 or, for erf, from the nearest of 16 points.  The place is in the low
+   bits of the sum with a number that leaves no room for a smaller fraction.
+       tgi_sixteenth_powers  2^(k/16)
+       tgi_inverses          c, a number of 9 digits near 16/k, for k from 12 to 24, at the place k modulo 16
+       tgi_log_parts, ..     -log(c), to each base: 42 digits behind the point, and the rest
+       tgi_erf_parts         16 points, 0.4 apart, where erf is almost a double; and the coefficients of the powers of
+                             the distance from them, from that of 0 on, which is erf of the point */
+typedef long long TGI_V(places_of_8) __attribute__((__vector_size__(64)));
+static const double tgi_sixteenth_powers[16] = {
+    1, 1.0442737824274138, 1.0905077326652577, 1.1387886347566916, 1.189207115002721, 1.241857812073484,
+    1.2968395546510096, 1.3542555469368927, 1.4142135623730951, 1.4768261459394993, 1.5422108254079407,
+    1.6104903319492543, 1.681792830507429, 1.7562521603732995, 1.8340080864093424, 1.9152065613971474};
+static const double tgi_inverses[16] = {
+    1, 0.94140625, 0.888671875, 0.841796875, 0.80078125, 0.76171875, 0.7265625, 0.6953125, 0.666015625, 0, 0, 0,
+    1.333984375, 1.23046875, 1.142578125, 1.06640625};
+static const double tgi_log_parts[2][16] = {
+    {0, 0.060380510988807146, 0.11802720608852724, 0.17221653493584199, 0.22216746534104459, 0.27217788591588032,
+     0.31943077076630289, 0.36339389418753854, 0.4064421477560245, 0, 0, 0, -0.28817023453120783,
+     -0.20739519434596332, -0.13328722219239353, -0.064294350705495162},
+    {0, 1.0033424888676119e-13, 3.0132279599107722e-14, -8.1994675114613245e-14, 1.0970699320566433e-13,
+     -6.4651030640052555e-14, 5.8343574200909236e-14, -6.1207731360555122e-14, -3.3501865852984494e-14, 0, 0, 0,
+     -7.4453570547517635e-14, -1.0726867577289733e-13, 4.4819840726013836e-14, 9.7905185119902161e-14}};
+static const double tgi_log2_parts[2][16] = {
+    {0, 0.087110663770090468, 0.17027726491392059, 0.24845594091084422, 0.32051990049444612, 0.39266968625042864,
+     0.46084118889189085, 0.52426656903367075, 0.58637207097581268, 0, 0, 0, -0.41574176828999043,
+     -0.29920801838738953, -0.19229281447087487, -0.092757140919957237},
+    {0, -5.2087444426905605e-14, 2.0794684620954387e-14, 5.7644397552731263e-14, 1.0783955372342267e-13,
+     -3.9329771684583413e-14, 7.7758075780569536e-14, -6.8503431837277987e-14, 1.4859097481331623e-14, 0, 0, 0,
+     -1.0002971001639922e-13, 1.1071116024939427e-13, 1.0800204817323626e-13, 1.0478790922191246e-13}};
+static const double tgi_log10_parts[2][16] = {
+    {0, 0.026222922736906185, 0.051258564318686695, 0.074792690815002061, 0.096486104256200633, 0.11820535394940634,
+     0.13872702109392776, 0.15781996300302126, 0.17651558198326711, 0, 0, 0, -0.12515074270572768,
+     -0.090070588477829006, -0.057885905106331847, -0.027922681728796306},
+    {0, 7.4993050987477487e-14, 3.1657613391542131e-14, 9.709532880677858e-14, -1.0537083035076859e-13,
+     -7.4793905027333462e-14, 5.4891587766215829e-15, -6.5675691213737019e-14, 6.5925152238475269e-14, 0, 0, 0,
+     2.5873528027940936e-14, 7.8057190597576649e-14, -1.7844167497892012e-14, -1.1016967045376735e-13}};
+static const double tgi_erf_parts[15][16] = {
+    {0, 0.3998140335083008, 0.79984169006347661, 1.1998197555541992, 1.5998226165771485, 1.9998188018798828,
+     2.3998989105224608, 2.7998960494995115, 3.1998559951782228, 3.5998655319213868, 3.9999217987060547,
+     4.3998111724853519, 4.7998245239257811, 5.1998254776000978, 5.6001897811889645, 6.0001897811889648},
+    {0, 0.42821352728470208, 0.74200676061614135, 0.91026578047239159, 0.97633290596353994, 0.99531851884266287,
+     0.99931112657746946, 0.99992494061625403, 0.9999939684331195, 0.9999996437798756, 0.99999998457280881,
+     0.99999999950999541, 0.99999999998862832, 0.99999999999980715, 0.99999999999999767, 1},
+    {1.1283791670955126, 0.96168432779208501, 0.59513649788982637, 0.26746001293291988, 0.087278583507787805,
+     0.020681969380369421, 0.0035573743687807584, 0.00044446659825467293, 4.0334791360998694e-05,
+     2.6571681426878115e-06, 1.2706181226708533e-07, 4.41809991886884e-09, 1.1144017424915694e-10,
+     2.0413642943429636e-12, 2.7043131306156799e-14, 2.6113473527839242e-16},
+    {0, -0.38449489005627197, -0.4760149822906577, -0.32090380733769891, -0.13963025183857611, -0.041360191226766846,
+     -0.0085373388719574856, -0.0012444602725877336, -0.00012906552395075367, -9.5654480093824209e-06,
+     -5.0823731267029189e-07, -1.9438805384158178e-08, -5.3489328130335678e-10, -1.0614738066034285e-11,
+     -1.5144666755415055e-13, -1.5668579689553383e-15},
+    {-0.37612638903183732, -0.21807714069287581, 0.055445585990654682, 0.1675311474732466, 0.11982956206388221,
+     0.048247935582967257, 0.012473375382120948, 0.0021747507345667833, 0.00026188246326942603,
+     2.2070495010009725e-05, 1.3129190664879499e-06, 5.5545348766474314e-08, 1.6744492014626937e-09,
+     3.6116068860034817e-11, 5.5640567637376229e-13, 6.1805852081549914e-15},
+    {0, 0.17176011396996277, 0.13649781516112905, 0.0064643455747213372, -0.049309604482747342, -0.034456833956395955,
+     -0.012121640371046597, -0.0026297179043253019, -0.00037597124374598066, -3.6536924458995734e-05,
+     -2.4563743593776274e-06, -1.1571492127269211e-07, -3.840233415997855e-09, -9.036038200940154e-11,
+     -1.5075064955336327e-12, -1.8020056936834895e-14},
+    {0.11283791670941601, 0.037954300623010098, -0.060304333064459072, -0.053361764052942212, -0.0043942204328204565,
+     0.013088589084848603, 0.0078942719934555483, 0.00229274948826904, 0.00040265679634537765, 4.5990057498818578e-05,
+     3.5362464184377591e-06, 1.8698591670265435e-07, 6.8706438414768705e-09, 1.7710846510042542e-10,
+     3.2100072405353191e-12, 4.1395327566598406e-14},
+    {0, -0.05086091766933773, -0.020321444198509717, 0.019617674076527716, 0.015492552293392695,
+     0.0004635535339834677, -0.0030827141556935066, -0.0014385619688096222, -0.00032922225615439582,
+     -4.5442827884054947e-05, -4.059869893710591e-06, -2.4337692422449874e-07, -9.9685648644943824e-09,
+     -2.8288149593930629e-10, -5.5902095467469814e-12, -7.7987760872423455e-14},
+    {-0.026866170618123839, -0.003226764352496411, 0.01900215688364524, 0.0059801325248607729, -0.0060352814768056774,
+     -0.0033811944754318819, 0.00023418352823025536, 0.00060491411540199245, 0.00020511899416717427,
+     3.5789434698070602e-05, 3.7977971604633043e-06, 2.614259811027188e-07, 1.2034808499854587e-08,
+     3.7809840060900157e-10, 8.1803565688738109e-12, 1.2384168292062228e-13},
+    {0, 0.01122128910159122, 0.00055491994349352947, -0.0059975572289657723, -0.00090598948862815666,
+     0.0015911117753784618, 0.00052007761887933968, -0.00011516101850917772, -9.3540193767365152e-05,
+     -2.2471527336211897e-05, -2.9277498237464613e-06, -2.3540448806516101e-07, -1.2305220438395328e-08,
+     -4.3090296808975079e-10, -1.0255439308446312e-11, -1.6907081897066249e-13},
+    {0.0052239753134390764, -0.00036955710120040099, -0.0037934953314920604, 0.00043630378424286317,
+     0.0014956205810724074, -4.9641818692917544e-05, -0.00032289875672820886, -4.5969178722980561e-05,
+     2.6630236339347863e-05, 1.1017501024061277e-05, 1.8639328683987679e-06, 1.7933018676343574e-07,
+     1.0784915044420075e-08, 4.2439015507958309e-10, 1.1171812998854461e-11, 2.0134449729918464e-13},
+    {0, -0.00196512102631803, 0.00050801722578955625, 0.00096152026566580142, -0.0003174056722769864,
+     -0.00026303450439720102, 6.2517786899875851e-05, 4.6220551492710306e-05, -4.1282994882983018e-07,
+     -3.9378620997466679e-06, -9.7066859178280071e-07, -1.1593547815488461e-07, -8.1614176617785186e-09,
+     -3.6437124025633008e-10, -1.0670771630883008e-11, -2.1097788339234699e-13},
+    {-0.00085473642996717117, 0.0002032922405734862, 0.00054682145866070541, -0.00028110612261322696,
+     -0.00015240616027988328, 0.00010374798137690924, 2.5560483983522495e-05, -1.6004917414724441e-05,
+     -4.1178540610333486e-06, 7.7431438982611498e-07, 4.0092552684530161e-07, 6.3412071032998291e-08,
+     5.3598188857026247e-09, 2.7522339663271999e-10, 9.0460441236711574e-12, 1.9749456339814983e-13},
+    {0, 0.00027972934762438982, -0.00014648557578506659, -8.9173456219420337e-05, 8.7231051057475609e-05,
+     5.7753173312329534e-06, -1.9519586669789542e-05, 3.5187887431113531e-07, 2.2509159690425381e-06,
+     1.4197089434440106e-07, -1.1940236121916619e-07, -2.9305957514879185e-08, -3.1335212624979341e-09,
+     -1.9079384206265064e-10, -7.2038159161897776e-12, -1.7724247235517231e-13},
+    {0.00011862619323844959, -4.5183296171177052e-05, -5.8097808977335508e-05, 5.5220059312212974e-05,
+     -2.5386578777310289e-08, -1.6127291933659812e-05, 3.553596073976827e-06, 2.0656869659952112e-06,
+     -5.1949520052159698e-07, -1.8412542123469068e-07, 1.6732090383424766e-08, 1.068837991118705e-08,
+     1.5253274843544823e-09, 1.112261608036183e-10, 4.8100454643740672e-12, 1.3219344481633884e-13}};
+#define TGI_AT_PLACES(table, sum) \
+    TGI_LOOK_UP_F64((const TGI_V(vector_f64) *)(const void *)(table), (TGI_V(places_of_8))(sum))
+#endif
+
+/* 2^f exp(r): of doubles f is the sixteenths of the sum, and |r| <= log(2) / 32; of floats f = 0, |r| <= log(2) / 2. */
+TGI_ALWAYS_INLINE tgi_vector TGI_T(power_of_vector)(tgi_vector r, tgi_vector sum)
+{
+    TGI_FMA
+    const tgi_vector square = r * r;
+#ifdef TGI_SECOND_TYPE
+    const tgi_vector p = square * TGI_POLYNOMIAL(r, TGI_EXP_NEAR_0_f64) + r;
+    const tgi_vector f = TGI_AT_PLACES(tgi_sixteenth_powers, sum);
+    return f * p + f;
+#else /* small_expm1 */
+    const tgi_vector low = 0.1666651964f * r + 0.4999999404f, high = 0.008368780837f * r + 0.04166839272f;
+    (void)sum;
+    return 1.0f + (((0.001381446724f * square + high) * square + low) * square + r);
+#endif
+}
+
+/* exp(x): TGI_TIMES_2_TO takes the whole part of k, and rounds subnormal numbers once.  A NaN passes the bounds. */
+TGI_ALWAYS_INLINE tgi_vector TGI_T(exp_of_vector)(tgi_vector x)
+{
+    TGI_FMA
+    const tgi_vector zero = {0}, least = zero + TGI_BY_TYPE(-104.0f, -750.0), most = zero + TGI_BY_TYPE(89.5f, 710.5);
+    const tgi_vector c = TGI_LEAST_OF(most, TGI_MOST_OF(least, x, zero), zero);
+    const tgi_real large = TGI_BY_TYPE(12582912.0f, 422212465065984.0); /* 1.5 times 2^23 or 2^48 */
+    const tgi_vector sum = c * TGI_BY_TYPE(1.44269504088896341f, 1.4426950408889634) + large, k = sum - large;
+    const tgi_vector rest = c - k * TGI_BY_TYPE(0.693359375f, 0.69314718055989033);
+    const tgi_vector r = rest - k * TGI_BY_TYPE(-2.12194440e-4f, 5.4979230187083712e-14);
+    return TGI_TIMES_2_TO(TGI_T(power_of_vector)(r, sum), k, zero);
+}
+
+TGI_ALWAYS_INLINE tgi_vector TGI_T(exp2_of_vector)(tgi_vector x)
+{
+    const tgi_vector zero = {0}, least = zero + TGI_BY_TYPE(-151.0f, -1076.0);
+    const tgi_vector most = zero + TGI_BY_TYPE(129.0f, 1025.0);
+    const tgi_vector c = TGI_LEAST_OF(most, TGI_MOST_OF(least, x, zero), zero);
+    const tgi_real large = TGI_BY_TYPE(12582912.0f, 422212465065984.0);
+    const tgi_vector sum = c + large, k = sum - large;
+    const tgi_vector r = (c - k) * TGI_BY_TYPE(0.693147182f, 0.69314718055994531);
+    return TGI_TIMES_2_TO(TGI_T(power_of_vector)(r, sum), k, zero);
+}
+
+/* The logarithm of x = 2^e m, 3/4 <= m < 3/2, to a base: see log_to.  Of x < 0, m is NaN; of 0 and infinity, e is minus
+   and plus infinity, which stays in the sums, since `twice` and its rest are not negative.  f is m - 1, and of doubles
+   c m - 1 with the c of tgi_inverses, of which `parts` has the logarithms. */
+TGI_ALWAYS_INLINE tgi_vector TGI_T(log_to_of_vector)(tgi_vector x, tgi_real unit, tgi_real unit_rest, tgi_real twice,
+                                                        tgi_real twice_rest, const double (*parts)[16])
+{
+    TGI_FMA
+    const tgi_vector zero = {0}, m = TGI_DIGITS_OF(x, zero), e = TGI_EXPONENT_OF(x, zero) - TGI_EXPONENT_OF(m, zero);
+#ifdef TGI_SECOND_TYPE
+    const tgi_vector sum = m + 422212465065984.0, f = m * TGI_AT_PLACES(tgi_inverses, sum) - 1;
+    const tgi_vector p = TGI_POLYNOMIAL(f, TGI_LOG_NEAR_1_f64), base = e * twice + TGI_AT_PLACES(parts[0], sum);
+    tgi_vector rest = TGI_AT_PLACES(parts[1], sum);
+#else
+    const tgi_vector f = m - 1, p = TGI_POLYNOMIAL(f, TGI_LOG_WIDE_f32), base = e * twice;
+    tgi_vector rest = zero;
+    (void)parts;
+#endif
+    if (twice_rest != 0) rest = e * twice_rest + rest;
+    if (unit == 1) return base + (f + (f * f * p + rest));
+    return base + (f * unit + (f * f * p * unit + (f * unit_rest + rest)));
+}
+
+TGI_ALWAYS_INLINE tgi_vector TGI_T(log_of_vector)(tgi_vector x)
+{
+    return TGI_T(log_to_of_vector)(x, 1, 0, TGI_BY_TYPE(0.693115234375f, 0.69314718055989033),
+                                   TGI_BY_TYPE(3.19461833e-05f, 5.4979230187083712e-14),
+                                   TGI_BY_TYPE(NULL, tgi_log_parts));
+}
+
+TGI_ALWAYS_INLINE tgi_vector TGI_T(log2_of_vector)(tgi_vector x)
+{
+    return TGI_T(log_to_of_vector)(x, TGI_BY_TYPE(1.44269502f, 1.4426950408889634),
+                                   TGI_BY_TYPE(1.92596303e-08f, 2.0355273740931033e-17), 1, 0,
+                                   TGI_BY_TYPE(NULL, tgi_log2_parts));
+}
+
+TGI_ALWAYS_INLINE tgi_vector TGI_T(log10_of_vector)(tgi_vector x)
+{
+    return TGI_T(log_to_of_vector)(x, TGI_BY_TYPE(0.434294492f, 0.43429448190325182),
+                                   TGI_BY_TYPE(-1.010305e-08f, 1.0983196502167651e-17),
+                                   TGI_BY_TYPE(0.301025391f, 0.30102999566395283),
+                                   TGI_BY_TYPE(4.60503898e-06f, 2.8363394551044964e-14),
+                                   TGI_BY_TYPE(NULL, tgi_log10_parts));
+}
+
+/* As erfc_of; 1 / u by Newton's steps. */
+TGI_ALWAYS_INLINE tgi_vector TGI_T(erfc_of_vector)(tgi_vector x)
+{
+    TGI_FMA
+    typedef TGI_T(word) words __attribute__((__vector_size__(64)));
+    const tgi_vector zero = {0}, most = zero + TGI_BY_TYPE(10.2f, 27.3), one = zero + 1;
+    const words sign = (words)x & TGI_T(sign_bit);
+    const tgi_vector a = TGI_LEAST_OF(most, (tgi_vector)((words)x ^ sign), zero), h = a * a;
+    const tgi_vector u = a + TGI_BY_TYPE(3.0f, 4.0);
+    tgi_vector inverse = TGI_INVERSE_NEAR(u, zero); /* 14 digits */
+    TGI_UNROLL
+    for (int step = 0; step < TGI_BY_TYPE(1, 2); ++step) inverse = inverse + inverse * (one - u * inverse);
+    const tgi_vector t = a * inverse - TGI_BY_TYPE(0.5f, 0.5);
+    const tgi_vector q = TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(TAIL)) * inverse;
+    const tgi_real large = TGI_BY_TYPE(12582912.0f, 422212465065984.0);
+    const tgi_vector sum = h * TGI_BY_TYPE(-1.44269504088896341f, -1.4426950408889634) + large, k = sum - large;
+    const tgi_vector high = TGI_FMA_OF(k, zero - TGI_BY_TYPE(0.693359375f, 0.69314718055989033), -h);
+    const tgi_vector r = high - k * TGI_BY_TYPE(-2.12194440e-4f, 5.4979230187083712e-14) - TGI_FMA_OF(a, a, -h);
+    const tgi_vector y = TGI_TIMES_2_TO(TGI_T(power_of_vector)(r, sum) * q, k, zero);
+    return (tgi_vector)(sign >> 1) + (tgi_vector)((words)y ^ sign); /* the sign, moved, is 2: 2 - y */
+}
+
+/* y [a vector] = erfinv(x), but where w, as in erfinv_of, is below 5 (floats: 6) y stays. */
+TGI_NOINLINE static tgi_vector TGI_T(erfinv_beyond)(tgi_vector x, tgi_vector y, tgi_vector w)
+{
+    enum { WIDTH = (int)(64 / sizeof(tgi_real)) };
+    for (int l = 0; l < WIDTH; ++l) {
+        if (!(w[l] < TGI_BY_TYPE(6, 5))) y[l] = TGI_T(erfinv_of)(x[l]);
+    }
+    return y;
+}
+
+/* As erfinv_of, of which most numbers need one of the polynomials. */
+TGI_ALWAYS_INLINE tgi_vector TGI_T(erfinv_of_vector)(tgi_vector x)
+{
+    TGI_FMA
+    typedef TGI_T(word) words __attribute__((__vector_size__(64)));
+    const tgi_vector zero = {0}, one = zero + 1, a = (tgi_vector)((words)x & ~TGI_T(sign_bit));
+    const tgi_vector w = -TGI_T(log_of_vector)((one - a) * (one + a)), below = w - TGI_BY_TYPE(3.0f, 2.5);
+    const tgi_vector y = x * TGI_POLYNOMIAL(below, TGI_COEFFICIENTS(ERFINV));
+    return TGI_IS_NOT_BELOW(w, zero + TGI_BY_TYPE(6, 5)) ? TGI_T(erfinv_beyond)(x, y, w) : y;
+}
+
+#ifdef TGI_SECOND_TYPE
+TGI_ALWAYS_INLINE tgi_vector TGI_T(erf_of_vector)(tgi_vector x)
+{
+    TGI_FMA
+    typedef TGI_T(word) words __attribute__((__vector_size__(64)));
+    const tgi_vector zero = {0}, most = zero + 6.1;
+    const words sign = (words)x & TGI_T(sign_bit);
+    const tgi_vector a = TGI_LEAST_OF(most, (tgi_vector)((words)x ^ sign), zero), sum = a * 2.5 + 6755399441055744.0;
+    const tgi_vector d = a - TGI_AT_PLACES(tgi_erf_parts[0], sum);
+    tgi_vector y = TGI_AT_PLACES(tgi_erf_parts[14], sum);
+    TGI_UNROLL
+    for (int j = 13; j > 0; --j) y = y * d + TGI_AT_PLACES(tgi_erf_parts[j], sum);
+    return (tgi_vector)((words)y | sign);
+}
+TGI_MAP_VECTORS(erf)
+#endif
+TGI_MAP_VECTORS(exp)
+TGI_MAP_VECTORS(exp2)
+TGI_MAP_VECTORS(log)
+TGI_MAP_VECTORS(log2)
+TGI_MAP_VECTORS(log10)
+TGI_MAP_VECTORS(erfc)
+TGI_MAP_VECTORS(erfinv)
+TGI_FMA_END
+#undef TGI_T_FMA
+#define TGI_T_FMA TGI_BY_TYPE(TGI_F32_FMA, TGI_F64_FMA)
+#ifndef TGI_SECOND_TYPE
+TGI_TYPED_HEAVY(erf, 0, X, NONE, TGI_REAL(erf, x))
+#endif
+
+TGI_TYPED_HEAVY(odds, (real)scalar[0], X, S_T,
+                tgi_limited(x, s, t) / (1 - tgi_limited(x, s, t)))
+/* log(x / (1 - x)), x limited: the quotients of a block, and then their logarithms. */
+TGI_TYPED_CALLER(logit)
+{
+    enum { BLOCK = 256 };
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        tgi_real *const y = (tgi_real *)out + i;
+        const int64_t count = tgi_at_most(n - i, BLOCK);
+        TGI_T(odds)(count, scalar, y, (const tgi_real *)in0 + i, NULL, NULL);
+        TGI_T(log)(count, NULL, y, y, NULL, NULL);
+    }
+    (void)in1, (void)in2;
+}
 #ifndef TGI_SECOND_TYPE
 /* With AVX-512 a table of 32 numbers is two registers, in which one instruction looks up 16 places at once.  So gelu
    needs no exponential where a = |x| < 3.9375.  It is max(x, 0) - a P, where P is the part of the normal distribution
@@ -59210,7 +59571,6 @@ TGI_GRADIENTS(TGI_TYPED_ROW_GXY)
    where d is what a is more than the nearest multiple of 1/8, that of number k; tgi_gelu_below[tanh][j][k] = c_j is
    chosen for the least relative error: that of c_0 as a float.  The few numbers beyond are left to the formulas above.
    Each result depends on its own x alone. */
-#ifdef TGI_TABLES
 static const float tgi_gelu_below[2][6][32] = {
     {{0.5f, 0.450261772f, 0.401293665f, 0.353830248f, 0.308537543f, 0.265985519f, 0.22662735f, 0.190786958f,
       0.158655256f, 0.130294517f, 0.105649777f, 0.0845657215f, 0.066807203f, 0.0520812795f, 0.0400591567f,
@@ -59318,9 +59678,9 @@ static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out,
 }
 TGI_FMA_END
 #endif
-#endif
 
 TGI_LOOPS_END
+#endif
 
 /* ======== @@SIMD_TYPED ============================================================================================
 
@@ -59345,7 +59705,6 @@ TGI_LOOPS_END
 #define tgi_sqrt_of sqrtf
 #endif
 #define tgi_log_of TGI_T(log_of)
-#define tgi_vector TGI_T(vector)
 
 /* TGI_LOW_.. and others (see KERNELS) for the vectors of this type and instruction set. */
 #undef TGI_T_PLACES
@@ -62551,7 +62910,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_ENTRY_FLOATS TGI_V
 #define TGI_ENTRY_CHOICE TGI_V
 #define TGI_ENTRY_RANGE TGI_V
-#define TGI_ENTRY_ROOT TGI_V
+#define TGI_ENTRY_VECTOR TGI_V
 #define TGI_ENTRY_POWER TGI_V
 #define TGI_ENTRY_QUOTIENT TGI_V
 #define TGI_ENTRY_CALLS(name) tgi_##name##_portable
@@ -62574,7 +62933,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_WHOLE_LOOPS_CHOICE TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_POWER TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_RANGE TGI_WHOLE_LOOPS_FLOATS
-#define TGI_WHOLE_LOOPS_ROOT TGI_WHOLE_LOOPS_FLOATS
+#define TGI_WHOLE_LOOPS_VECTOR TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_CALLS TGI_WHOLE_LOOPS_FLOATS
 #define TGI_SHORT_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), TGI_LIGHT(loop), NULL),
 #define TGI_SIGNED_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), NULL, NULL),
@@ -62750,10 +63109,16 @@ TGI_LOOPS_END
 #define TGI_TABLES
 #ifdef __clang__
 #define TGI_LOOK_UP(table, at) __builtin_ia32_vpermi2varps512((table)[0], at, (table)[1])
+#define TGI_LOOK_UP_F64(table, at) __builtin_ia32_vpermi2varpd512((table)[0], at, (table)[1])
+#define TGI_512(name, a, b, zero, all) __builtin_ia32_##name##512(a, b, 4)
 #define TGI_ALL_16 0xffff /* as a mask of the type that the compiler gives it */
+#define TGI_ALL_8 0xff
 #else
 #define TGI_LOOK_UP(table, at) __builtin_shuffle((table)[0], (table)[1], at)
+#define TGI_LOOK_UP_F64(table, at) __builtin_shuffle((table)[0], (table)[1], at)
+#define TGI_512(name, a, b, zero, all) __builtin_ia32_##name##512_mask(a, b, zero, all, 4)
 #define TGI_ALL_16 (-1)
+#define TGI_ALL_8 (-1)
 #endif
 #if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 11)
 #define TGI_HAS_BF16_PAIRS /* for AVX512_BF16, which not every processor with AVX-512 has */

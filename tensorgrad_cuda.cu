@@ -2469,7 +2469,7 @@ template <int op, class real> struct tgi_formula {
     TGI_FORMULA(name, double, double, (real), inputs, y)
 #define TGI_FORMULAS_CHOICE TGI_FORMULAS_FLOATS
 #define TGI_FORMULAS_RANGE TGI_FORMULAS_FLOATS
-#define TGI_FORMULAS_ROOT TGI_FORMULAS_FLOATS
+#define TGI_FORMULAS_VECTOR TGI_FORMULAS_FLOATS
 #define TGI_FORMULAS_CALLS TGI_FORMULAS_FLOATS
 #define TGI_FORMULAS_WHOLE(name, inputs, y, yi) TGI_FORMULA(name, int64_t, int64_t, tgi_f64_to_i64, inputs, yi)
 #define TGI_FORMULAS_ANY(name, inputs, y, yi) \
@@ -2665,7 +2665,7 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
 #define TGI_IS_FLOATS false
 #define TGI_IS_CHOICE false
 #define TGI_IS_RANGE false
-#define TGI_IS_ROOT false
+#define TGI_IS_VECTOR false
 #define TGI_IS_CALLS false
 #define TGI_IS_WHOLE false
 #define TGI_IS_POWER false
