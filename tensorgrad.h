@@ -47984,6 +47984,18 @@ typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
 #endif
 #endif
 
+/* Copies n elements of `size` bytes, a constant, by fours (complex f32 256x256,256x256). */
+TGI_ALWAYS_INLINE void tgi_copy_by_fours(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, size_t size)
+{
+    for (; n >= 4; n -= 4, y += 4 * y_step, x += 4 * x_step) {
+        memcpy(y, x, size);
+        memcpy(y + y_step, x + x_step, size);
+        memcpy(y + 2 * y_step, x + 2 * x_step, size);
+        memcpy(y + 3 * y_step, x + 3 * x_step, size);
+    }
+    for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, size);
+}
+
 /* Copies n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
 static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size)
 {
@@ -47996,7 +48008,7 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
         for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
         return;
     case 2:
-        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 2);
+        tgi_copy_by_fours(y, y_step, x, x_step, n, 2);
         return;
     case 4:
 #ifdef TGI_HAS_VECTORS
@@ -48005,10 +48017,10 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
             *(tgi_four *)(void *)y = TGI_FOUR_OF(one, two, 0, 2, 4, 6);
         }
 #endif
-        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);
+        tgi_copy_by_fours(y, y_step, x, x_step, n, 4);
         return;
     default:
-        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 8);
+        tgi_copy_by_fours(y, y_step, x, x_step, n, 8);
         return;
     }
 }
@@ -49190,8 +49202,8 @@ enum { TGI_STREAM_LEAST = 64 << 20 };
        rows are short (as in [n, 8] beside [n, 1] or [8]): whole rows, so many that one call of the kernel is long
        else: pieces of rows, each a call of the kernel */
 
-/* Elements of a block with tiles; of a block that needs none; the shape where an operand lies across.  Rows of fewer
-   bytes than TGI_SHORT_BYTES are put together. */
+/* Elements of a block with tiles, if one has 8 bytes, else twice as many; of a block that needs none; its shape where an
+   operand lies across.  Rows of fewer bytes than TGI_SHORT_BYTES are put together. */
 enum { TGI_BLOCK = 1024, TGI_BLOCK_DIRECT = 16384, TGI_BLOCK_ROWS = 16, TGI_BLOCK_COLUMNS = 64, TGI_SHORT_BYTES = 128 };
 
 /* dims of iter: others.., rows, columns. */
@@ -49601,6 +49613,14 @@ static bool tgi_map_joins_rows(const tgi_map_job *job)
     return bytes < (any ? 8 * TGI_SHORT_BYTES : TGI_SHORT_BYTES);
 }
 
+/* How many elements a tile holds of each of the dtypes: fewer blocks for halves, which are computed in f32. */
+static int64_t tgi_map_tile_elements(const tgi_map_job *job)
+{
+    bool wide = tgi_bytes_of(job->compute) > 4;
+    for (int k = 0; k < job->blocks.iter.nargs; ++k) wide = wide || tgi_bytes_of(job->blocks.iter.dtype[k]) > 4;
+    return (int64_t)sizeof(tgi_block_tile) / (wide ? 8 : 4);
+}
+
 /* Chooses the blocks, which operands need tiles, and which of these are filled once.  op: that of a loop in f32 or f64
    with an op of the op table; else -1. */
 static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
@@ -49624,7 +49644,7 @@ static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
     else job->stream = NULL;
     if (across && !short_rows) tgi_blocks_of(&job->blocks, TGI_BLOCK_ROWS, TGI_BLOCK_COLUMNS);
     else {
-        const int64_t most = all_direct ? tgi_direct_block(iter) : (int64_t)TGI_BLOCK;
+        const int64_t most = all_direct ? tgi_direct_block(iter) : tgi_map_tile_elements(job);
         tgi_blocks_of(&job->blocks, most / iter->dim[c], most);
     }
     for (int k = 0; k < iter->nargs; ++k) {
@@ -49979,70 +49999,6 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
     return tgi_cpu_copy(S, &copy);
 }
 
-/* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, since all y[i] may be one element (y_step 0).
-   Where they have gaps, the loop of the type pays for
-   conv_transpose2d f64 8x16x8x8,16x8x4x4,8 dims=2 dims2=1. */
-#define TGI_APART(type, from, i) (*(type *)(void *)(from + i * from##_step))
-static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
-{
-    const tg_dtype compute = tgi_compute_dtype(dtype);
-    const tgi_map_kernel add = compute == TG_I64 ? tgi_map_rows[TGI_OP_add].kernel[2]
-                                                 : tgi_any_kernels()->map[compute == TG_F64][TGI_OP_add];
-    const double no_scalar[2] = {0, 0};
-    const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
-    if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
-        add(n, no_scalar, y, y, x, NULL);
-        return;
-    }
-    for (int64_t i = 0; dtype == TG_F32 && i < n; ++i) TGI_APART(float, y, i) += TGI_APART(const float, x, i);
-    for (int64_t i = 0; dtype == TG_F64 && i < n; ++i) TGI_APART(double, y, i) += TGI_APART(const double, x, i);
-    for (int64_t i = 0; dtype == TG_I64 && i < n; ++i) TGI_APART(uint64_t, y, i) += TGI_APART(const uint64_t, x, i);
-    if (dtype == compute) return;
-    for (int64_t run; n > 0; n -= run, y += run * y_step, x += run * x_step) {
-        tgi_tile sum, term;
-        run = tgi_at_most(n, most);
-        tgi_load_elements(compute, &sum, dtype, y, y_step, run);
-        tgi_load_elements(compute, &term, dtype, x, x_step, run);
-        add(run, no_scalar, &sum, &sum, &term, NULL);
-        tgi_store_elements(compute, &sum, dtype, y, y_step, run);
-    }
-}
-
-/* How much runs along this dim are worth: long ones, and those of neighbours in both operands. */
-static int64_t tgi_worth_inside(const tgi_iter *iter, int d)
-{
-    const bool dense = iter->stride[0][d] == tgi_bytes_of(iter->dtype[0]) &&
-                       iter->stride[1][d] == tgi_bytes_of(iter->dtype[1]);
-    return iter->stride[0][d] == 0 ? 0 : dense ? 4 * iter->dim[d] : iter->dim[d];
-}
-
-static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
-{
-    const int64_t few = tgi_small_contiguous(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
-    tgi_iter iter;
-    if (few >= 0) {
-        tgi_add_run(loop->arg[0].dtype, (char *)loop->arg[0].data, size, (const char *)loop->arg[1].data, size, few);
-        return true;
-    }
-    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
-    const int inner = iter.ndim - 1;
-    if (iter.numel == 0) return true;
-    if (tgi_no_overlap(&iter)) {
-        const tgi_loop add = tgi_as_addition(loop);
-        return tgi_cpu_map(S, &add);
-    }
-    for (int d = inner - 1; d >= 0; --d) { /* im2col f32 8x16x16x16 dims=1 dims2=0 count=1 backward */
-        if (tgi_worth_inside(&iter, d) > tgi_worth_inside(&iter, inner)) tgi_iter_swap(&iter, d, inner);
-    }
-    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t done = 0; done < iter.numel; done += iter.dim[inner]) {
-        tgi_add_run(iter.dtype[0], cursor.at[0], iter.stride[0][inner], cursor.at[1], iter.stride[1][inner],
-                    iter.dim[inner]);
-        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
-    }
-    return true;
-}
-
 static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
 {
     const tg_dtype compute = tgi_dtypes[out.dtype].floating ? TG_F64 : TG_I64;
@@ -50206,7 +50162,8 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
 
 /* ======== @@CPU_REDUCE ============================================================================================
 
-   Promise: tgi_cpu_reduce, the entry for all kinds of tgi_reduction, over any dims, in any layout and dtype.
+   Promise: tgi_cpu_reduce, the entry for all kinds of tgi_reduction, over any dims, in any layout and dtype; and
+   tgi_cpu_accumulate, which adds to what is there.
    Types: tgi_reduction_row has the loops of a kind (SIMD_ROWS); tgi_accumulator is a double or an int64_t;
    tgi_reduce_job is what the threads of a call share.
    Way: tgi_cpu_reduce chooses loops and pieces; tgi_parallel_for calls tgi_reduce_range for each piece of a block of
@@ -50592,6 +50549,72 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     tgi_parallel_for((int)tgi_at_most(threads, items), items, tgi_reduce_range, &job);
     if (job.partial) tgi_reduce_pieces(&job);
     tgi_free(S, job.partial, bytes);
+    return true;
+}
+
+/* ---- sums with what is there ---- */
+
+/* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, since all y[i] may be one element (y_step 0).
+   Where they have gaps, the loop of the type pays for
+   conv_transpose2d f64 8x16x8x8,16x8x4x4,8 dims=2 dims2=1. */
+#define TGI_APART(type, from, i) (*(type *)(void *)(from + i * from##_step))
+static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
+{
+    const tg_dtype compute = tgi_compute_dtype(dtype);
+    const tgi_map_kernel add = compute == TG_I64 ? tgi_map_rows[TGI_OP_add].kernel[2]
+                                                 : tgi_any_kernels()->map[compute == TG_F64][TGI_OP_add];
+    const double no_scalar[2] = {0, 0};
+    const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
+    if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
+        add(n, no_scalar, y, y, x, NULL);
+        return;
+    }
+    for (int64_t i = 0; dtype == TG_F32 && i < n; ++i) TGI_APART(float, y, i) += TGI_APART(const float, x, i);
+    for (int64_t i = 0; dtype == TG_F64 && i < n; ++i) TGI_APART(double, y, i) += TGI_APART(const double, x, i);
+    for (int64_t i = 0; dtype == TG_I64 && i < n; ++i) TGI_APART(uint64_t, y, i) += TGI_APART(const uint64_t, x, i);
+    if (dtype == compute) return;
+    for (int64_t run; n > 0; n -= run, y += run * y_step, x += run * x_step) {
+        tgi_tile sum, term;
+        run = tgi_at_most(n, most);
+        tgi_load_elements(compute, &sum, dtype, y, y_step, run);
+        tgi_load_elements(compute, &term, dtype, x, x_step, run);
+        add(run, no_scalar, &sum, &sum, &term, NULL);
+        tgi_store_elements(compute, &sum, dtype, y, y_step, run);
+    }
+}
+
+/* How much runs along this dim are worth: long ones, and those of neighbours in both operands. */
+static int64_t tgi_worth_inside(const tgi_iter *iter, int d)
+{
+    const bool dense = iter->stride[0][d] == tgi_bytes_of(iter->dtype[0]) &&
+                       iter->stride[1][d] == tgi_bytes_of(iter->dtype[1]);
+    return iter->stride[0][d] == 0 ? 0 : dense ? 4 * iter->dim[d] : iter->dim[d];
+}
+
+static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
+{
+    const int64_t few = tgi_small_contiguous(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
+    tgi_iter iter;
+    if (few >= 0) {
+        tgi_add_run(loop->arg[0].dtype, (char *)loop->arg[0].data, size, (const char *)loop->arg[1].data, size, few);
+        return true;
+    }
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
+    const int inner = iter.ndim - 1;
+    if (iter.numel == 0) return true;
+    if (tgi_no_overlap(&iter)) {
+        const tgi_loop add = tgi_as_addition(loop);
+        return tgi_cpu_map(S, &add);
+    }
+    for (int d = inner - 1; d >= 0; --d) { /* im2col f32 8x16x16x16 dims=1 dims2=0 count=1 backward */
+        if (tgi_worth_inside(&iter, d) > tgi_worth_inside(&iter, inner)) tgi_iter_swap(&iter, d, inner);
+    }
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t done = 0; done < iter.numel; done += iter.dim[inner]) {
+        tgi_add_run(iter.dtype[0], cursor.at[0], iter.stride[0][inner], cursor.at[1], iter.stride[1][inner],
+                    iter.dim[inner]);
+        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
+    }
     return true;
 }
 
@@ -58192,10 +58215,24 @@ static void TGI_V(bf16_to_f32)(float *y, const void *x, int64_t n)
     for (int64_t i = 0; i < n; ++i) y[i] = tgi_bf16_to_f32(((const uint16_t *)x)[i]);
 }
 
+/* With AVX-512, 16 at once where none is NaN, as tgi_f32_to_bf16: GCC's loop takes half as long again, for it joins the
+   upper halves of two vectors and two masks of NaN (square bf16 65536). */
 static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
 {
+    int64_t done = 0;
+#ifdef TGI_TABLES
+    typedef uint32_t words __attribute__((__vector_size__(64), __aligned__(4), __may_alias__));
+    typedef uint16_t upper __attribute__((__vector_size__(32), __aligned__(2), __may_alias__));
+    for (; done + 16 <= n; done += 16) {
+        const TGI_V(vector_f32) floats = *(const TGI_V(vector_f32) *)(const void *)(x + done);
+        const words bits = (words)floats;
+        if (__builtin_ia32_cmpps512_mask(floats, floats, 3, 0xffff, 4)) break;
+        *(upper *)(void *)((uint16_t *)y + done) =
+            __builtin_convertvector((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16, upper);
+    }
+#endif
     TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
+    for (int64_t i = done; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
 }
 
 /* Numbers as integers and bool, side by side: without AVX-512 no vector becomes one of i64, and choices are slow.  Paid
