@@ -9188,15 +9188,39 @@ TGI_INLINE void tgi_factor_zero(int64_t n, double *x)
     TGI_FACTOR_MEET();
 }
 
-enum { TGI_FACTOR_FEW = 8 };
+/* So few numbers are added up faster without a call; a matrix of so many rows stays in the first two caches. */
+enum { TGI_FACTOR_FEW = 8, TGI_FACTOR_IN_CACHE = 256 };
 
 /* ---- Cholesky: a [n, n] = l l^T, by the lower triangle of a, column by column ---- */
+
+/* Each column is taken from all behind it as soon as it is there, by rows, which have no sums across; w [n]: a column.
+   Above the diagonal of what is left are numbers that nobody reads.  Returns what tgi_factor_cholesky does. */
+TGI_CALLED int64_t tgi_factor_cholesky_by_rows(const tgi_matrix_loops *l, int64_t n, double *a, double *w)
+{
+    for (int64_t j = 0; j < n; ++j) {
+        double *const row = a + j * n + j;
+        const double root = sqrt(row[0]);
+        if (!(row[0] > 0)) return j + 1;
+        row[0] = root;
+        for (int64_t i = 1; i < n - j; ++i) {
+            row[i] = 0;
+            w[i] = row[i * n] /= root;
+        }
+        tgi_factor_update(l, n - j - 1, n - j - 1, row + n + 1, n, -1, w + 1, 1, w + 1);
+    }
+    return 0;
+}
 
 TGI_CALLED int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const int64_t n = f->n;
     double *const a = room, *const w = a + n * n;
     tgi_factor_load(f, f->a, f->a_step, batch, n, n, a);
+    if (TGI_FACTOR_HAS(l) && n > TGI_FACTOR_FEW && n <= TGI_FACTOR_IN_CACHE) {
+        const int64_t info = tgi_factor_cholesky_by_rows(l, n, a, w);
+        if (info == 0) tgi_factor_store(f, 0, batch, n, n, a, false);
+        return info;
+    }
     for (int64_t j = 0; j < n; ++j) {
         double *const row = a + j * n;
         if (TGI_FACTOR_HAS(l) && j < TGI_FACTOR_FEW) { /* a call would take longer */
@@ -49202,7 +49226,7 @@ enum { TGI_STREAM_LEAST = 64 << 20 };
        rows are short (as in [n, 8] beside [n, 1] or [8]): whole rows, so many that one call of the kernel is long
        else: pieces of rows, each a call of the kernel */
 
-/* Elements of a block with tiles, if one has 8 bytes, else twice as many; of a block that needs none; its shape where an
+/* Elements of a block with tiles, twice as many if none has 8 bytes; of a block that needs none; the shape where an
    operand lies across.  Rows of fewer bytes than TGI_SHORT_BYTES are put together. */
 enum { TGI_BLOCK = 1024, TGI_BLOCK_DIRECT = 16384, TGI_BLOCK_ROWS = 16, TGI_BLOCK_COLUMNS = 64, TGI_SHORT_BYTES = 128 };
 
@@ -59243,12 +59267,12 @@ TGI_LOOPS_END
    Promise: the kernels of the op table whose rows are of kind VECTOR, and that of gelu, with instructions that only
    AVX-512 has; for the other instruction sets there is nothing here.
    Types: as in SIMD_MATH; tgi_vector has 64 bytes.
-   Way: tgi_map_vectors calls a function of a vector, as tgi_exp_of_vector, for each vector of a row.  The instructions
+   Way: tgi_map_vectors calls a function of a vector, as exp_of_vector, for each vector of a row.  The instructions
    look up numbers in a table that is in registers, take a number apart, multiply by powers of two, and give the first
    digits of an inverse or of a square root; their names are macros, where the types are set (SIMD_MATH).
    (1) A result depends on its own x alone, as in SIMD_MATH, and its error is within the bounds of test_math.
    (2) There are no branches for zero, infinity and NaN: where the sums give what is wanted, a comment says why.
-   To add a function: its row becomes one of kind VECTOR, tgi_name_of_vector stands here, and TGI_MAP_VECTORS(name). */
+   To add a function: its row is of kind VECTOR; TGI_T(name_of_vector) stands here, and TGI_MAP_VECTORS(name). */
 
 #ifdef TGI_TABLES
 TGI_PASS_BEGIN
