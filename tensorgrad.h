@@ -49993,7 +49993,8 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     if (tgi_at_most(dim[0], dim[1]) <= TGI_BLOCK_ROWS && moves)
         job.across = false; /* too few rows or columns to drive each other out of the cache */
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
-    else tgi_blocks_of(blocks, tgi_direct_block(&blocks->iter) / dim[1], tgi_direct_block(&blocks->iter));
+    else if (dim[0] == 1) tgi_blocks_of(blocks, 1, tgi_direct_block(&blocks->iter));
+    else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
     const double work = (moves && !job.across ? 0.5 : 1) * TGI_LIGHT_WORK * (double)numel; /* a copy is read next */
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
     tgi_parallel_for(tgi_parts_for(S, work, blocks->count), blocks->count,
@@ -60664,49 +60665,33 @@ TGI_ALWAYS_INLINE void TGI_T(channel_terms)(tgi_vector *lane, const tgi_real *x,
     }
 }
 
-/* lane += the terms of the last elements of a row, [n] of them; value [TGI_LANES]: the shift. */
-static void TGI_T(channel_rest)(tgi_vector *lane, const tgi_real *x, const tgi_real *g, const tgi_vector *shift,
-                                const tgi_real *value, int64_t n)
-{
-    tgi_real rest[2][TGI_LANES];
-    for (int l = 0; l < TGI_LANES; ++l) {
-        rest[0][l] = l < n ? x[l] : value[l];
-        rest[1][l] = g && l < n ? g[l] : 0;
-    }
-    TGI_T(channel_terms)(lane, rest[0], g ? rest[1] : NULL, shift);
-}
-
 /* A step is of TGI_LANES elements, the last ones of a row, or a row of columns.  The sums of lanes are of 64 terms at
-   most in the dtype, from one row or several; these are added as doubles. */
-static void TGI_T(channel_sums)(const tgi_channel_run *run)
+   most in the dtype; these are added as doubles. */
+TGI_ALWAYS_INLINE void TGI_T(channel_row_sums)(const tgi_channel_run *run, const tgi_real *x, const tgi_real *g)
 {
     enum { TERMS = 64, VECTORS = TGI_T(channel_vectors), WIDTH = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
     const int64_t apart = run->columns ? run->step : (int64_t)TGI_LANES;
-    const int64_t length = run->columns ? run->rows : (run->n + TGI_LANES - 1) / TGI_LANES; /* of a row, in steps */
-    const int64_t whole = !run->columns ? run->n / TGI_LANES : run->n == TGI_LANES ? length : 0;
-    const int64_t steps = run->columns ? length : length * run->rows;
-    const tgi_real *x = (const tgi_real *)run->x, *g = (const tgi_real *)run->g;
+    const int64_t steps = run->columns ? run->rows : (run->n + TGI_LANES - 1) / TGI_LANES;
+    const int64_t whole = !run->columns ? run->n / TGI_LANES : run->n == TGI_LANES ? steps : 0;
     tgi_real value[TGI_LANES];
     tgi_vector shift[VECTORS], lane[2 * VECTORS];
     for (int l = 0; l < TGI_LANES; ++l) value[l] = (tgi_real)run->shift[run->columns && l < (int)run->n ? l : 0];
     memcpy(shift, value, sizeof value);
-    for (int64_t left = steps, at = 0, end; left > 0;) {
+    for (int64_t i = 0; i < steps;) {
+        const int64_t end = tgi_at_most(steps, i + TERMS), last = tgi_at_most(end, whole);
         const tgi_vector zero = {0};
         TGI_UNROLL
         for (int v = 0; v < 2 * VECTORS; ++v) lane[v] = zero;
-        for (int64_t terms = tgi_at_most(left, TERMS); terms > 0; terms -= end, left -= end) {
-            const int64_t first = at, last = tgi_at_most(whole, at + terms);
-            for (; g && at < last; ++at) TGI_T(channel_terms)(lane, x + at * apart, g + at * apart, shift);
-            for (; !g && at < last; ++at) TGI_T(channel_terms)(lane, x + at * apart, NULL, shift);
-            if (at == first) {
-                const int64_t n = run->columns ? run->n : run->n - at * TGI_LANES;
-                TGI_T(channel_rest)(lane, x + at * apart, g ? g + at * apart : NULL, shift, value, n);
-                ++at;
+        for (; g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, g + i * apart, shift);
+        for (; !g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, NULL, shift);
+        for (; i < end; ++i) {
+            const int n = (int)(run->columns ? run->n : run->n - i * TGI_LANES);
+            tgi_real rest[2][TGI_LANES];
+            for (int l = 0; l < TGI_LANES; ++l) {
+                rest[0][l] = l < n ? x[i * apart + l] : value[l];
+                rest[1][l] = g && l < n ? g[i * apart + l] : 0;
             }
-            end = at - first;
-            if (at < length) continue;
-            at = 0, x += run->step;
-            if (g) g += run->step;
+            TGI_T(channel_terms)(lane, rest[0], g ? rest[1] : NULL, shift);
         }
         for (int k = 0; k < 2; ++k) {
             tgi_vector *const of = lane + k * VECTORS;
@@ -60728,6 +60713,15 @@ static void TGI_T(channel_sums)(const tgi_channel_run *run)
             }
             run->sum[k][0] += (double)sum[0];
         }
+    }
+}
+
+static void TGI_T(channel_sums)(const tgi_channel_run *run)
+{
+    const tgi_real *x = (const tgi_real *)run->x, *g = (const tgi_real *)run->g;
+    for (int64_t r = run->columns ? run->rows : 1; r <= run->rows; ++r, x += run->step) {
+        TGI_T(channel_row_sums)(run, x, g);
+        if (g) g += run->step;
     }
 }
 
