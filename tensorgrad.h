@@ -9785,10 +9785,10 @@ TGI_INLINE double tgi_psi_of_order(double n, double x)
 }
 
 /* The modified Bessel function of the first kind, of order 0 or 1, times exp(-|x|) if `scaled`: the power series, whose
-   terms are all positive, or from |x| = 20 on the asymptotic one. */
+   terms are all positive, or from |x| = 20 on the asymptotic one; exp(|x|) may be infinite where the product is not. */
 TGI_INLINE double tgi_bessel(int order, int scaled, double x)
 {
-    const double size = fabs(x), quarter = size * size / 4, grown = scaled ? 1 : exp(size);
+    const double size = fabs(x), quarter = size * size / 4, root = scaled ? 1 : exp(size / 2);
     double term = 1, sum = 1, y;
     if (size <= 20) {
         for (int k = 1; term > 1e-17 * sum; ++k) sum += term *= quarter / (k * (double)(k + order));
@@ -9796,7 +9796,7 @@ TGI_INLINE double tgi_bessel(int order, int scaled, double x)
     } else {
         for (int k = 1; k < 40 && fabs(term) > 1e-17; ++k)
             sum += term *= ((2 * k - 1) * (double)(2 * k - 1) - (order ? 4 : 0)) / (8 * k * size);
-        y = sum / sqrt(6.2831853071795865 * size) * grown;
+        y = sum / sqrt(6.2831853071795865 * size) * root * root;
     }
     return order && x < 0 ? -y : y;
 }
