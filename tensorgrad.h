@@ -4680,9 +4680,9 @@ TG_API tg_status tg_profile_print(FILE *file);
    II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@SPARSE, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES,
         @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE,
         @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
-    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV,
-         @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_VECTORS, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS,
-         @@SIMD_GEMM
+   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV,
+        @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_VECTORS, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS,
+        @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Five words have one meaning each in private names and comments; a type that ends in one of them is named here:
@@ -49995,7 +49995,8 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
     else if (dim[0] == 1) tgi_blocks_of(blocks, 1, tgi_direct_block(&blocks->iter));
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
-    const double work = (moves && !job.across ? 0.5 : 1) * TGI_LIGHT_WORK * (double)numel; /* a copy is read next */
+    /* of a copy less is shared out: the loop that reads it next finds it in one cache (index_add f64 1024x64) */
+    const double work = (moves && !job.across ? 0.5 : 1) * TGI_LIGHT_WORK * (double)numel;
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
     tgi_parallel_for(tgi_parts_for(S, work, blocks->count), blocks->count,
                      whole ? tgi_copy_whole_range : tgi_copy_range, &job);
@@ -52433,7 +52434,8 @@ static void tgi_index_range(const void *job_, int thread, int64_t first, int64_t
 }
 
 /* like, x: which operands of rows they are; index is operand 2.  Of rows of x that are written, each thread has a part,
-   of so many bytes at least: with two parts in a line of the cache, each thread would wait for the other. */
+   of so many bytes at least, twice as many where indices move single elements: with two parts in a line of the cache,
+   each thread would wait for the other. */
 enum { TGI_INDEX_SHARE = 1024 };
 static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, tgi_scatter_kind kind,
                           tgi_index_fn loop)
@@ -52461,9 +52463,9 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
     const int64_t items = job.by_rows ? rows->length : others->numel;
     int parts = tgi_parts_for(S, TGI_LIGHT_WORK * numel, items);
-    const bool row = others->numel == others->dim[inner] && others->stride[1][inner] == size;
-    const int64_t shares = others->dim[inner] * size / (job.whole ? TGI_INDEX_SHARE : 2 * TGI_INDEX_SHARE);
-    if (like != 0 && (job.whole || row)) parts = (int)tgi_at_most(parts, shares > 1 ? shares : 1);
+    const bool single = !job.whole && others->numel == others->dim[inner] && others->stride[1][inner] == size;
+    const int64_t shares = others->dim[inner] * size / ((single ? 2 : 1) * TGI_INDEX_SHARE);
+    if (like != 0 && (job.whole || single)) parts = (int)tgi_at_most(parts, shares > 1 ? shares : 1);
     tgi_parallel_for(parts, items, tgi_index_range, &job);
     return true;
 }
@@ -60716,13 +60718,13 @@ TGI_ALWAYS_INLINE void TGI_T(channel_row_sums)(const tgi_channel_run *run, const
     }
 }
 
+/* Columns are added up in all rows at once; else row after row has sums of lanes of its own. */
 static void TGI_T(channel_sums)(const tgi_channel_run *run)
 {
-    const tgi_real *x = (const tgi_real *)run->x, *g = (const tgi_real *)run->g;
-    for (int64_t r = run->columns ? run->rows : 1; r <= run->rows; ++r, x += run->step) {
-        TGI_T(channel_row_sums)(run, x, g);
-        if (g) g += run->step;
-    }
+    const tgi_real *const x = (const tgi_real *)run->x, *const g = (const tgi_real *)run->g;
+    const int64_t calls = run->columns ? 1 : run->rows;
+    for (int64_t r = 0; r < calls; ++r)
+        TGI_T(channel_row_sums)(run, x + r * run->step, g ? g + r * run->step : NULL);
 }
 
 static void TGI_T(channel_apply)(const tgi_channel_run *run)
