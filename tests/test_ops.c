@@ -2333,11 +2333,18 @@ static bool is_optional(const char *name)
 {
     static const char *const names[] = {"layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "lstm_cell",
                                         "cross_entropy", "scaled_dot_product_attention", "dropout",
-                                        "channel_norm"};
+                                        "channel_norm", "embedding_bag"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); ++i) {
         if (strcmp(names[i], name) == 0) return true;
     }
     return false;
+}
+
+/* Whether the backend under test has no entry for the op, so that it is composed of others and never recorded. */
+static bool is_composed_here(const char *name)
+{
+    if (!tg_is_cuda(ones(1, 1))) return strcmp(name, "linear_gelu") == 0;
+    return strcmp(name, "channel_norm") == 0 || strcmp(name, "embedding_bag") == 0;
 }
 
 TEST(every_row_of_the_op_table_has_samples)
@@ -2353,8 +2360,7 @@ TEST(every_row_of_the_op_table_has_samples)
         if (!has_rule) continue;
         snprintf(message, sizeof message, "no backward has run the rule of %s", name);
         if (composed && is_optional(name)) continue;
-        if (strcmp(name, tg_is_cuda(ones(1, 1)) ? "channel_norm" : "linear_gelu") != 0) /* each device composes one */
-            harness_check(seen[i], message, __FILE__, __LINE__);
+        if (!is_composed_here(name)) harness_check(seen[i], message, __FILE__, __LINE__);
         snprintf(message, sizeof message, "op %s has a rule, but no formula", name);
         harness_check(formula && *formula, message, __FILE__, __LINE__);
     }
