@@ -50506,7 +50506,7 @@ static bool tgi_sum_of_one(tgi_thread *S, int ndim, const int64_t *dim, tgi_oper
     tgi_loop loop = tgi_loop_of_dims(ndim, dim);
     loop.kernel = TGI_OP_add_scalar;
     loop.compute = tgi_compute_dtype(in.dtype);
-    if (loop.compute == TG_I64 || tgi_lacks_loops(loop.compute)) return tgi_cpu_copy_over(S, ndim, dim, out, in);
+    if (loop.compute == TG_I64) return tgi_cpu_copy_over(S, ndim, dim, out, in);
     loop.nargs = 2;
     loop.arg[0] = out, loop.arg[1] = in;
     return tgi_cpu_map(S, &loop);
