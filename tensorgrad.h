@@ -4909,6 +4909,8 @@ extern "C" {
 #define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
 #endif
 
+enum { TGI_CACHE_LINE = 64 };
+
 /* A new variable of zeros: {0} is warned of in C++, and {} is no C. */
 #define TGI_ZEROED(type, name) \
     type name;                 \
@@ -5171,8 +5173,6 @@ static bool tgi_is_finite(double x) { return x - x == 0; }
 static TGI_UNUSED bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
 
 /* ---- sizes ---- */
-
-enum { TGI_CACHE_LINE = 64 };
 
 static bool tgi_mul_size(size_t a, size_t b, size_t *product)
 {
@@ -7290,6 +7290,7 @@ typedef struct {
     int nargs; /* output and inputs */
     tgi_operand arg[TGI_MAX_ARGS];
     double scalar[2]; /* the op's numbers, s and t in the rows */
+    bool in_one; /* of a copy: one thread uses it next, as a scatter along dim 0; it finds in its cache what it wrote */
 } tgi_loop;
 
 /* A kernel along one dim: for every index over dim (the other dims), a row of `length` elements of each operand, `step`
@@ -13278,6 +13279,7 @@ static void tgi_loop_init(tgi_loop *loop, const tg_tensor *t)
     loop->nargs = 1;
     tgi_operand_init(&loop->arg[0], t);
     loop->scalar[0] = loop->scalar[1] = 0;
+    loop->in_one = false;
 }
 
 /* tgi_loop_init as a value, where speed matters less: a tgi_loop is half a KiB, and this copies it. */
@@ -13357,11 +13359,12 @@ static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *ho
     return ok;
 }
 
-/* y = x, element for element; the same shape, any dtypes and layouts, one device. */
-static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
+/* y = x, element for element; the same shape, any dtypes and layouts, one device.  in_one: see tgi_loop */
+static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x, bool in_one)
 {
     tgi_loop loop;
     tgi_loop_init(&loop, y);
+    loop.in_one = in_one;
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
     loop.nargs = 2;
     tgi_operand_init(&loop.arg[1], x);
@@ -14028,7 +14031,7 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
         source = tgi_new_like(S, "copy_out", t);
         if (!source) return TG_ERR_MEMORY;
     }
-    const bool ok = (source == t || tgi_copy_elements(S, source, t)) && tgi_download(S, source, 0, dst, need);
+    const bool ok = (source == t || tgi_copy_elements(S, source, t, false)) && tgi_download(S, source, 0, dst, need);
     if (source != t) tgi_unref(S, source);
     return ok ? TG_OK : tgi_failed(S);
 }
@@ -16333,7 +16336,7 @@ static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *slot)
         memcpy(copy->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
         tgi_strides_changed(copy);
     }
-    return copy && tgi_copy_elements(run->S, copy, g) ? copy : NULL;
+    return copy && tgi_copy_elements(run->S, copy, g, false) ? copy : NULL;
 }
 
 /* Calls the hooks of the leaves with their gradients.  False if one failed. */
@@ -17823,7 +17826,7 @@ static bool tgi_op_prepare_write(tgi_call *c)
     if (!c->node) return false;
     if (!tgi_saves_input(saved, 0)) return true;
     c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
-    return c->before && tgi_copy_elements(S, c->before, t);
+    return c->before && tgi_copy_elements(S, c->before, t, false);
 }
 
 /* After tgi_op_begin: the call writes input 0.  Does everything that can fail before a byte is written. */
@@ -18188,7 +18191,7 @@ static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool no
         dense = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
         if (!dense) return false;
         tgi_preserve_strides(dense, &x, 1);
-        ok = tgi_copy_elements(S, dense, x);
+        ok = tgi_copy_elements(S, dense, x, false);
     }
     ok = ok && (non_blocking ? tgi_start_transfer(S, y, dense) : tgi_transfer(S, y, dense));
     if (dense != x) tgi_unref(S, dense);
@@ -18223,7 +18226,8 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     if (!y) return NULL;
     c.out[c.nout++] = y;
     tgi_preserve_strides(y, &t, 1);
-    return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
+    return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t, false)
+                                     : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
 static bool tgi_is_at(const tg_tensor *t, const tgi_backend *backend, int index, tg_dtype dtype)
@@ -18908,7 +18912,7 @@ static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
 static tg_tensor *tgi_copy_apart(tgi_call *c, tg_tensor *x, tg_dtype dtype)
 {
     tg_tensor *copy = tgi_new(c->S, c->name, x->ndim, x->dim, dtype, x->storage->backend, x->storage->index);
-    if (!copy || tgi_copy_elements(c->S, copy, x)) return copy;
+    if (!copy || tgi_copy_elements(c->S, copy, x, false)) return copy;
     tgi_unref(c->S, copy);
     return NULL;
 }
@@ -20056,7 +20060,7 @@ static tg_tensor *tgi_with_base_strides(tg_tensor *t, const tgi_view_info *v)
     for (int i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
     if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
     tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t, false));
 }
 
 /* t [base dims] -> its elements at the view [view dims].  torch.as_strided */
@@ -20100,7 +20104,7 @@ static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_vi
     tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)base->dtype);
     if (!y) return NULL;
     const tgi_loop loop = tgi_loop_from_to(src, tgi_operand_of(src), tgi_view_operand(y, v));
-    return tgi_op_end(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, tgi_copy_elements(c.S, y, base, false) && c.backend->copy(c.S, &loop));
 }
 
 static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
@@ -20446,7 +20450,7 @@ static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
 static bool tgi_clone_kernel(tgi_call *c, tg_tensor *y)
 {
     tgi_preserve_strides(y, c->in, 1);
-    return tgi_copy_elements(c->S, y, c->in[0]);
+    return tgi_copy_elements(c->S, y, c->in[0], false);
 }
 
 tg_tensor *tg_clone(tg_tensor *t)
@@ -20458,7 +20462,7 @@ tg_tensor *tg_clone(tg_tensor *t)
 
 static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
 
-static bool tgi_copy_kernel(tgi_call *c, tg_tensor *y) { return tgi_copy_elements(c->S, y, c->in[0]); }
+static bool tgi_copy_kernel(tgi_call *c, tg_tensor *y) { return tgi_copy_elements(c->S, y, c->in[0], false); }
 
 tg_tensor *tg_contiguous(tg_tensor *t)
 {
@@ -22726,7 +22730,7 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
     const bool to_zeros = (flag & TGI_SCATTER_TO_ZEROS) != 0;
     const tgi_answer answer = to_zeros && kind == TGI_SCATTER_ADD ? tgi_scatter_rows(c, y) : TGI_COMPOSE;
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
-    bool ok = to_zeros ? tgi_fill_elements(c->S, y, 0) : y == t || tgi_copy_elements(c->S, y, t);
+    bool ok = to_zeros ? tgi_fill_elements(c->S, y, 0) : y == t || tgi_copy_elements(c->S, y, t, c->params.dim == 0);
     const bool wide = ok && tgi_scatters_in_f32(c, kind, y, from);
     tg_tensor *const x = wide ? tgi_copy_apart(c, y, TG_F32) : y;
     ok = ok && x;
@@ -22738,7 +22742,7 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
     if (ok) {
         tgi_rows r = tgi_rows_along(c->params.dim, 3, x, from[0], from[1]);
         r.size = tgi_size_along(t, c->params.dim);
-        ok = c->backend->scatter(c->S, kind, &r) && (x == y || tgi_copy_elements(c->S, y, x));
+        ok = c->backend->scatter(c->S, kind, &r) && (x == y || tgi_copy_elements(c->S, y, x, false));
     }
     if (x && x != y) tgi_unref(c->S, x);
     for (int i = 0; i < 2; ++i) {
@@ -26348,7 +26352,7 @@ static tgi_answer tgi_conv_in_f32(const tgi_conv_job *job, tg_tensor *bias, cons
     for (int i = 0; i < 4 && ok; ++i) {
         if (!from[i]) continue;
         wide[i] = tgi_new(S, job->c->name, from[i]->ndim, from[i]->dim, TG_F32, job->c->backend, job->c->index);
-        ok = wide[i] && (i == job->result || tgi_copy_elements(S, wide[i], from[i]));
+        ok = wide[i] && (i == job->result || tgi_copy_elements(S, wide[i], from[i], false));
     }
     tgi_answer answer = ok ? TGI_COMPOSE : TGI_FAILED;
     if (ok) {
@@ -26356,7 +26360,7 @@ static tgi_answer tgi_conv_in_f32(const tgi_conv_job *job, tg_tensor *bias, cons
         tgi_conv_windows(&in_f32, geometry);
         answer = tgi_conv_whole(&in_f32, wide[3]);
     }
-    if (answer == TGI_DONE && !tgi_copy_elements(S, from[job->result], wide[job->result])) answer = TGI_FAILED;
+    if (answer == TGI_DONE && !tgi_copy_elements(S, from[job->result], wide[job->result], false)) answer = TGI_FAILED;
     for (int i = 0; i < 4; ++i) tgi_unref(S, wide[i]);
     return answer;
 }
@@ -26370,7 +26374,7 @@ static bool tgi_conv_by_parts(tgi_conv_job *job, tg_tensor *y)
         job->m.images = tgi_at_most(job->m.images, images - first);
         ok = tgi_conv_some_images(job, first);
     }
-    if (ok && job->sum) ok = tgi_copy_elements(job->c->S, y, job->sum);
+    if (ok && job->sum) ok = tgi_copy_elements(job->c->S, y, job->sum, false);
     tgi_conv_end(job);
     return ok;
 }
@@ -31126,7 +31130,7 @@ static bool tgi_matrices(tgi_thread *S, const char *op, const tg_tensor *t, cons
     }
     if (!even) {
         *copy = tgi_new(S, op, t->ndim, t->dim, (tg_dtype)t->dtype, t->storage->backend, t->storage->index);
-        if (!*copy || !tgi_copy_elements(S, *copy, t)) return false;
+        if (!*copy || !tgi_copy_elements(S, *copy, t, false)) return false;
         t = *copy;
         apart = t->dim[t->ndim - 2] * t->dim[t->ndim - 1];
     }
@@ -33709,7 +33713,7 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     if (S->capturing) return tgi_obstacle(S, "makes the state of a parameter that has a gradient for the first time");
     tg_tensor *s = tgi_new(S, "step", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
     const bool filled = tgi_optim_reads(o, TGI_HYPERPARAMETER_initial_accumulator_value);
-    const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t)
+    const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t, false)
                                           : tgi_fill_elements(S, s, filled ? o->initial_accumulator_value : 0));
     if (ok) tgi_replace(S, &e->state[k], s);
     return ok;
@@ -33720,7 +33724,7 @@ static tg_tensor *tgi_optim_contiguous(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_is_contiguous(t)) return t;
     tg_tensor *y = tgi_new_like(S, "step", t);
-    return y && tgi_copy_elements(S, y, t) ? y : NULL;
+    return y && tgi_copy_elements(S, y, t, false) ? y : NULL;
 }
 
 /* Checks a parameter and its gradient g, or NULL. */
@@ -33925,7 +33929,7 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
 /* After the kernel has run on p. */
 static bool tgi_optim_updated(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
-    if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
+    if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p, false)) return false;
     if (tgi_optim_used(o) & 1) e->begun = true;
     e->steps++;
     if (S->capturing) e->captured++;
@@ -35098,7 +35102,7 @@ static bool tgi_lbfgs_move(tgi_closure_run *r, double t)
         tg_tensor *p = r->o->param[i].t;
         tg_tensor *part = tg_reshape(tg_narrow(r->next->d, 0, at, tgi_numel(p)), tgi_shape_of(p));
         tg_tensor *moved = tg_add_alpha(p, part, t);
-        if (!moved || !tgi_copy_elements(r->S, p, moved)) return false;
+        if (!moved || !tgi_copy_elements(r->S, p, moved, false)) return false;
         tgi_bump_version(r->S, p->storage, "step");
         at += tgi_numel(p);
     }
@@ -40004,7 +40008,7 @@ static bool tgi_loader_gather(tgi_thread *S, tg_tensor *y, tg_tensor *t, int64_t
 {
     if (!index) {
         t = tg_narrow(t, 0, first, y->dim[0]);
-        return t && tgi_copy_elements(S, y, t);
+        return t && tgi_copy_elements(S, y, t, false);
     }
     index = tgi_expand_index(index, tgi_shape_of(t), 0);
     if (!index || !tgi_wait_ready(S, t, false) || !tgi_wait_ready(S, index, false)) return false;
@@ -44570,7 +44574,7 @@ static bool tgi_copy_state(tgi_state_copy *c)
     for (size_t i = 0; i < c->to.count; ++i) {
         tg_tensor *t = c->to.item[i].t;
         if (!c->from[i] || c->from[i] == t) continue;
-        if (!tgi_copy_elements(S, t, c->from[i])) return false;
+        if (!tgi_copy_elements(S, t, c->from[i], false)) return false;
         tgi_bump_version(S, t->storage, c->op);
     }
     return true;
@@ -45301,7 +45305,7 @@ static bool tgi_parallel_broadcast(tgi_thread *S, tg_parallel *p, const char *op
         if (!e->t) continue;
         const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         tg_tensor *copy = scope ? tgi_new_like(S, op, e->t) : NULL;
-        bool ok = copy && tgi_copy_elements(S, copy, e->t) && tgi_comm_broadcast(S, p, op, copy, 0) &&
+        bool ok = copy && tgi_copy_elements(S, copy, e->t, false) && tgi_comm_broadcast(S, p, op, copy, 0) &&
                   tgi_comm_wait(S, p, op);
         if (ok && p->comm.rank > 0) ok = tg_copy_(e->t, copy) != NULL;
         if (scope) tgi_frame_close(S, scope);
@@ -45484,7 +45488,7 @@ static tg_tensor *tgi_parallel_reduced(tgi_thread *S, tg_parallel *p, tg_tensor 
 {
     const char *op = "parallel_sum";
     tg_tensor *y = tgi_new_like(S, op, t);
-    const bool ok = y && tgi_wait_ready(S, t, false) && tgi_copy_elements(S, y, t) &&
+    const bool ok = y && tgi_wait_ready(S, t, false) && tgi_copy_elements(S, y, t, false) &&
                     tgi_comm_all_reduce(S, p, op, y) && tgi_comm_wait(S, p, op);
     if (!ok) tgi_comm_abort(S, p);
     return ok ? y : NULL;
@@ -45867,7 +45871,7 @@ static bool tgi_bucket_fill_used(tgi_thread *S, const tg_backward_run *run, cons
         has[i] = tgi_run_grad(run, e) || e->t->grad;
     }
     used = tg_to_like(used, b->flat);
-    return used && tgi_copy_elements(S, place, used);
+    return used && tgi_copy_elements(S, place, used, false);
 }
 
 /* bucket->flat = .grad plus the gradient of the run of each parameter, 0 where there is neither. */
@@ -45880,7 +45884,7 @@ static bool tgi_bucket_fill(const tg_backward_run *run, tg_parallel *p, tgi_buck
         tg_tensor *g = tgi_run_grad(run, e), *was = e->t->grad, *part = tgi_bucket_part(S, b->flat, e->offset, e->t);
         if (!part) ok = false;
         else if (!g && !was) ok = tgi_fill_elements(S, part, 0);
-        else ok = tgi_copy_elements(S, part, was ? was : g) && (!was || !g || tgi_add_elements(S, part, g));
+        else ok = tgi_copy_elements(S, part, was ? was : g, false) && (!was || !g || tgi_add_elements(S, part, g));
     }
     return ok && (!p->find_unused || tgi_bucket_fill_used(S, run, p, b));
 }
@@ -45962,7 +45966,7 @@ static bool tgi_parallel_store(tgi_thread *S, tg_parallel *p)
             }
             if (!e->t->grad) continue;
             tg_tensor *part = tgi_bucket_part(S, p->bucket[k].flat, e->offset, e->t);
-            ok = part && tgi_copy_elements(S, e->t->grad, part);
+            ok = part && tgi_copy_elements(S, e->t->grad, part, false);
         }
     }
     return ok;
@@ -46103,7 +46107,7 @@ static bool tgi_share_copy(tgi_thread *S, const tg_parallel *p, const tg_optim *
         tg_tensor *t = o->param[k].t;
         if (tgi_owner_of(p, t) != owner || !t->grad) continue;
         tg_tensor *part = tgi_bucket_part(S, flat, offset, t);
-        if (!part || !(take ? tgi_copy_elements(S, t, part) : tgi_copy_elements(S, part, t))) return false;
+        if (!part || !tgi_copy_elements(S, take ? t : part, take ? part : t, false)) return false;
         if (take) tgi_bump_version(S, t->storage, "step");
         offset += tgi_numel(t);
     }
@@ -49120,7 +49124,9 @@ typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t
 #endif
 
 /* The work of an element, in multiply-adds of a product (see tgi_threads_for): 65536 floats that are read, used and
-   written take as long as the least work that is shared out, and 16384 of which a function is computed. */
+   written take as long as the least work that is shared out, and 16384 of which a function is computed.  Light loops
+   all share out from one size on: of an op of several loops, each thread then finds its part of what the last one wrote
+   in its own cache (scatter_add f32 1024x64 dim=1, pairwise_distance f32 2048x32). */
 #define TGI_LIGHT_WORK 4.0
 #define TGI_HEAVY_WORK 16.0
 
@@ -49707,7 +49713,6 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     const bool floats = job.compute == TG_F32 || job.compute == TG_F64;
     const bool is_op = floats && kernel == kernels->map[job.compute == TG_F64][loop->kernel];
     tgi_map_plan(&job, kernels, is_op ? loop->kernel : -1);
-    if (light && direct) cost *= 0.75; /* mul f32 256x256,256x256 */
     const int parts = tgi_parts_for(S, (double)numel * cost * (double)tgi_bytes_of(job.compute) / 4, job.blocks.count);
     tgi_parallel_for(parts, job.blocks.count, tgi_map_range, &job);
     return true;
@@ -49839,8 +49844,9 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                         tgi_dtypes[loop->compute].name);
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const double cost = row->kernel[2] ? TGI_LIGHT_WORK : TGI_HEAVY_WORK; /* kernels for integers do little */
-    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, cost);
+    const bool power = loop->kernel == TGI_OP_pow && loop->compute != TG_I64;
+    const bool light = row->kernel[2] && !power; /* what has a kernel for integers does little, but for powers */
+    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, light ? TGI_LIGHT_WORK : TGI_HEAVY_WORK);
 }
 
 /* The kernel of an op with a row in TGI_GRADIENTS. */
@@ -49995,8 +50001,8 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
     else if (dim[0] == 1) tgi_blocks_of(blocks, 1, tgi_direct_block(&blocks->iter));
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
-    /* of a copy less is shared out: the loop that reads it next finds it in one cache (index_add f64 1024x64) */
-    const double work = (moves && !job.across ? 0.5 : 1) * TGI_LIGHT_WORK * (double)numel;
+    const double floats = loop->in_one ? 0.5 : (double)tgi_bytes_of(loop->arg[0].dtype) / 4;
+    const double work = TGI_LIGHT_WORK * floats * (double)numel;
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
     tgi_parallel_for(tgi_parts_for(S, work, blocks->count), blocks->count,
                      whole ? tgi_copy_whole_range : tgi_copy_range, &job);
@@ -50565,8 +50571,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
         job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
-    const double each = in.dtype == TG_F32 ? TGI_LIGHT_WORK / 2 : TGI_LIGHT_WORK; /* sum f32 256x256 */
-    const int threads = tgi_threads_for(S, each * (double)outputs * (double)job.reduced.numel);
+    const int threads = tgi_threads_for(S, TGI_LIGHT_WORK * (double)outputs * (double)job.reduced.numel);
     const int64_t runs = outputs / columns * job.pieces, apart = (columns + threads - 1) / threads;
     job.width = TGI_REDUCE_WIDTH; /* or less, so that each thread has outputs: sum_dim f32 256x4096 dim=1 */
     if (runs < threads && apart < TGI_REDUCE_WIDTH) job.width = (apart + TGI_LANES - 1) / TGI_LANES * TGI_LANES;
