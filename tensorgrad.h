@@ -52780,7 +52780,8 @@ static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *poo
         !tgi_mul_size(sizeof(double), (size_t)numbers, &scratch)) {
         return tgi_no_memory(S, op, SIZE_MAX);
     }
-    const double work = TGI_LIGHT_WORK * (double)pool->planes * (double)(h->in * w->in + h->out * w->out);
+    const double elements = (double)pool->planes * (double)(h->in * w->in + h->out * w->out);
+    const double work = 2 * TGI_LIGHT_WORK * elements; /* several windows see an element (adaptive_max_pool3d f32) */
     const int parts = tgi_parts_for(S, work, items);
     job.pool = pool;
     job.kernels = tgi_kernels_of(S);
@@ -54423,7 +54424,7 @@ enum { TGI_FEW_TILES = 8, TGI_FEW_TILES_BYTES = 1 << 24 };
    that are fetched ahead; outputs of an item. */
 enum { TGI_FEW_PIECE = 32768, TGI_FEW_K = 512, TGI_FEW_ONCE = 4, TGI_FEW_LINE = 16384 };
 enum { TGI_FEW_DEPTH = 16, TGI_FEW_OUTPUTS = 512, TGI_FEW_FETCHED = 8192 };
-enum { TGI_FEW_LEAST = 512, TGI_FEW_BLOCK = 1024, TGI_FEW_LARGE_BLOCK = 4096 };
+enum { TGI_FEW_LEAST = 128, TGI_FEW_BLOCK = 1024, TGI_FEW_LARGE_BLOCK = 4096 };
 
 /* to [width] of dtype = x [n], with zeros behind. */
 static void tgi_few_line(tg_dtype dtype, char *to, int64_t width, tg_dtype from, const char *x, int64_t x_step,
