@@ -7934,6 +7934,19 @@ static TGI_UNUSED void tgi_iter_swap(tgi_iter *iter, int d, int e)
     }
 }
 
+/* Lets operands k and l, of one dtype, change places. */
+static TGI_UNUSED void tgi_iter_swap_operands(tgi_iter *iter, int k, int l)
+{
+    char *const data = iter->data[k];
+    iter->data[k] = iter->data[l];
+    iter->data[l] = data;
+    for (int d = 0; d < iter->ndim; ++d) {
+        const int64_t stride = iter->stride[k][d];
+        iter->stride[k][d] = iter->stride[l][d];
+        iter->stride[l][d] = stride;
+    }
+}
+
 /* Merges dim d + 1 into dim d wherever all operands allow it. */
 static TGI_UNUSED void tgi_iter_merge(tgi_iter *iter)
 {
@@ -48439,6 +48452,34 @@ typedef struct {
 
 typedef struct tgi_index_block tgi_index_block; /* see CPU_INDEX */
 
+/* A call of an elementwise kernel costs as much as some twenty elements.  So the arithmetic of two operands has kernels
+   for rows, too, which are called once for all of them: y [rows, n] = f(a [rows, n], b [rows, n]), with gaps between
+   rows (div f32 655x100:s,655x100:s), or with b [rows, 1] (sub f32 2048x32,2048x1).  at[k]: the first element of y, a
+   and b; step[k]: bytes from row to row.  The expressions are those of the op table. */
+typedef void (*tgi_rows_kernel)(int64_t rows, int64_t n, char *const *at, const int64_t *step);
+#define TGI_ROWS_OPS(OP)                         \
+    OP(add, a + b) OP(sub, a - b) OP(mul, a * b) \
+    OP(div, a / b) OP(maximum, tgi_larger(a, b)) OP(minimum, tgi_smaller(a, b))
+#define TGI_ROWS_OP(name, y) TGI_OP_##name,
+static const int tgi_rows_ops[] = {TGI_ROWS_OPS(TGI_ROWS_OP)};
+enum { TGI_ROWS_COUNT = sizeof tgi_rows_ops / sizeof *tgi_rows_ops };
+#define TGI_ROWS_KERNEL(function, type, each, y)                                                     \
+    TGI_NOINLINE static void function(int64_t rows, int64_t n, char *const *at, const int64_t *step) \
+    {                                                                                                \
+        typedef type real;                                                                           \
+        const char *in0 = at[1], *in1 = at[2];                                                       \
+        for (char *out = at[0]; rows > 0; --rows, out += step[0], in0 += step[1], in1 += step[2]) {  \
+            const real number = *(const real *)(const void *)in1;                                    \
+            TGI_UNROLL_TWO                                                                           \
+            TGI_INDEPENDENT                                                                          \
+            for (int64_t i = 0; i < n; ++i) {                                                        \
+                const real a = ((const real *)(const void *)in0)[i];                                 \
+                const real b = (each) ? ((const real *)(const void *)in1)[i] : number;               \
+                ((real *)(void *)out)[i] = y;                                                        \
+            }                                                                                        \
+        }                                                                                            \
+    }
+
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
@@ -48447,6 +48488,7 @@ typedef struct tgi_kernels {
     tgi_map_kernel wide[TGI_OP_to];        /* i64; NULL: that of any processor */
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_map_kernel gate[2][2];             /* of three operands, of four: see the entry gate */
+    tgi_rows_kernel rows[2][TGI_ROWS_COUNT][2]; /* as tgi_rows_ops: b [rows, n], b [rows, 1]; NULL: there is none */
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows[TGI_HEIGHTS], tile_cols[3]; /* of a whole tile: see tgi_gemm_height; the third column is of i64 */
     tgi_gemm_tile_fn gemm_tile[TGI_HEIGHTS][3];
@@ -48534,11 +48576,13 @@ enum {
 #define TGI_QUOTE(text) #text
 #define TGI_TEXT(macro) TGI_QUOTE(macro)
 
-/* For loops: unrolled; no iteration reads what another writes.  For functions: sums of products may be computed with
+/* For loops: unrolled; two vectors at a time, where the few of a short row pay for each turn of a loop; no iteration
+   reads what another writes.  For functions: sums of products may be computed with
    one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never
    in those that begin with TGI_NO_FMA. */
 #if !defined(TGI_HAS_VECTORS)
 #define TGI_UNROLL
+#define TGI_UNROLL_TWO
 #define TGI_INDEPENDENT
 #define TGI_FMA
 #define TGI_NO_FMA
@@ -48548,6 +48592,7 @@ enum {
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm do not become vectors */
 #define TGI_UNROLL _Pragma("clang loop unroll(full)")
+#define TGI_UNROLL_TWO
 #define TGI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define TGI_FMA _Pragma("clang fp contract(fast)")
 #define TGI_NO_FMA _Pragma("clang fp contract(off)")
@@ -48556,9 +48601,11 @@ enum {
 #else
 #ifdef __OPTIMIZE__ /* else these two would only cost time to compile */
 #define TGI_UNROLL _Pragma("GCC unroll 16")
+#define TGI_UNROLL_TWO _Pragma("GCC unroll 2")
 #define TGI_INDEPENDENT _Pragma("GCC ivdep")
 #else
 #define TGI_UNROLL
+#define TGI_UNROLL_TWO
 #define TGI_INDEPENDENT
 #endif
 #define TGI_FMA
@@ -49235,6 +49282,7 @@ enum { TGI_STREAM_LEAST = 64 << 20 };
 /* Elements of a block with tiles, twice as many if none has 8 bytes; of a block that needs none; the shape where an
    operand lies across.  Rows of fewer bytes than TGI_SHORT_BYTES are put together. */
 enum { TGI_BLOCK = 1024, TGI_BLOCK_DIRECT = 16384, TGI_BLOCK_ROWS = 16, TGI_BLOCK_COLUMNS = 64, TGI_SHORT_BYTES = 128 };
+enum { TGI_ROWS_LEAST = 32 }; /* bytes of a row of which a kernel for rows takes vectors */
 
 /* dims of iter: others.., rows, columns. */
 typedef struct {
@@ -49446,6 +49494,7 @@ typedef struct {
     bool direct[TGI_MAX_ARGS];   /* needs no tile: of the kernel's dtype, and each call's elements lie side by side */
     bool constant[TGI_MAX_ARGS]; /* the tile holds the same in all blocks, and is filled once */
     bool by_rows;                /* a call of the kernel for each row of a block; else one for the block */
+    tgi_rows_kernel rows;        /* not NULL: takes the kernel's place, with one call for a block */
     int number; /* the operand of which each row has one element, which the kernel takes as scalar[slot]; or 0 */
     int slot;
     void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
@@ -49547,7 +49596,8 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
             tgi_load_block(job, k, at[k], block.at[k], filled[k] ? job->blocks.rows : block.rows,
                            filled[k] ? job->blocks.columns : block.columns);
         }
-        for (int64_t i = 0; i < calls; ++i) {
+        if (job->rows) job->rows(block.rows, block.columns, at, step);
+        for (int64_t i = 0; i < calls && !job->rows; ++i) {
             if (job->number)
                 scalar[job->slot] = job->compute == TG_F64 ? *(const double *)(const void *)at[job->number]
                                                            : (double)*(const float *)(const void *)at[job->number];
@@ -49626,6 +49676,28 @@ static void tgi_map_plan_number(tgi_map_job *job, const tgi_kernels *kernels, in
     }
 }
 
+/* The kernel for rows that takes the place of the op's, which would be called for each of them, or would need copies of
+   what is between gaps or is one number for each row, as [N, 1] beside [N, C]; NULL: none does.  Where a has these
+   numbers, a and b change places, if the op lets them. */
+static tgi_rows_kernel tgi_map_plan_rows(tgi_map_job *job, const tgi_kernels *kernels, int op)
+{
+    tgi_iter *const iter = &job->blocks.iter;
+    const int c = iter->ndim - 1, r = c - 1;
+    const int64_t size = tgi_bytes_of(job->compute);
+    bool gaps = false;
+    int at = 0;
+    while (at < TGI_ROWS_COUNT && tgi_rows_ops[at] != op) ++at;
+    if (at == TGI_ROWS_COUNT || iter->dim[c] * size < TGI_ROWS_LEAST || job->stream) return NULL;
+    const int b = iter->stride[1][c] == 0 && (op == TGI_OP_add || op == TGI_OP_mul) ? 1 : 2;
+    const bool number = iter->stride[b][c] == 0;
+    for (int k = 0; k < 3; ++k) {
+        if (iter->dtype[k] != job->compute || iter->stride[k][c] != (k == b && number ? 0 : size)) return NULL;
+        gaps = gaps || (iter->stride[k][r] != 0 && !tgi_is_dense_block(iter, k, iter->dim[r], iter->dim[c]));
+    }
+    if (gaps && b == 1) tgi_iter_swap_operands(iter, 1, 2);
+    return gaps ? kernels->rows[job->compute == TG_F64][at][number] : NULL;
+}
+
 /* Whether rows are put together for one call of the kernel: short ones; and others of a few cache lines, if each
    operand has its rows side by side, or one row for all, of which a tile is filled with copies (mul f32 2048x32,32). */
 static bool tgi_map_joins_rows(const tgi_map_job *job)
@@ -49662,12 +49734,13 @@ static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
     bool all_direct = true, streams = job->stream != NULL;
     job->by_rows = false;
     job->number = job->slot = 0;
-    if (!across && op >= 0) tgi_map_plan_number(job, kernels, op);
+    job->rows = !across && op >= 0 ? tgi_map_plan_rows(job, kernels, op) : NULL;
+    if (!across && op >= 0 && !job->rows) tgi_map_plan_number(job, kernels, op);
     for (int k = 0; k < iter->nargs; ++k) {
         const bool dense = tgi_is_dense_block(iter, k, iter->dim[r], iter->dim[c]);
         const bool rows = !short_rows && iter->stride[k][c] == tgi_bytes_of(iter->dtype[k]);
         job->direct[k] = iter->dtype[k] == (k ? job->compute : job->result) &&
-                         (dense || rows || (k > 0 && k == job->number));
+                         (dense || rows || job->rows || (k > 0 && k == job->number));
         all_direct = all_direct && job->direct[k];
     }
     if (streams && job->direct[0]) job->direct[0] = all_direct = false;
@@ -57851,8 +57924,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 11 /* here and in the next line; another one for each change of what this section uses of others */
-#elif TGI_SERIAL == 11
+#define TGI_SERIAL 12 /* here and in the next line; another one for each change of what this section uses of others */
+#elif TGI_SERIAL == 12
 #define TGI_CAME
 #endif
 
@@ -59267,6 +59340,14 @@ TGI_GATES(TGI_TYPED_GATE)
 #ifndef TGI_LIGHT_AS_AVX2
 #define TGI_TYPED_ROW_GXY(name, kind, numbers, dx) TGI_TYPED_ROW_##kind(name##_gradient, GXY, numbers, dx)
 TGI_GRADIENTS(TGI_TYPED_ROW_GXY)
+#endif
+
+#if !defined(TGI_LIGHT_AS_AVX2) && !(defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN))
+#define TGI_TYPED_ROWS(name, y)                                \
+    TGI_ROWS_KERNEL(TGI_T(name##_rows), tgi_real, true, y)     \
+    TGI_ROWS_KERNEL(TGI_T(name##_by_number), tgi_real, false, y)
+TGI_ROWS_OPS(TGI_TYPED_ROWS)
+#undef TGI_TYPED_ROWS
 #endif
 
 TGI_LOOPS_END
@@ -63019,6 +63100,13 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_GRADIENT_F64(name, ...) TGI_LIGHT(name##_gradient_f64),
     {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},
     {{TGI_V(gate_f32), TGI_V(gate_f64)}, {TGI_V(gate_slope_f32), TGI_V(gate_slope_f64)}},
+#if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
+    {{{NULL, NULL}}, {{NULL, NULL}}},
+#else
+#define TGI_ROWS_F32(name, y) {TGI_LIGHT(name##_rows_f32), TGI_LIGHT(name##_by_number_f32)},
+#define TGI_ROWS_F64(name, y) {TGI_F64_ROW(name##_rows), TGI_F64_ROW(name##_by_number)},
+    {{TGI_ROWS_OPS(TGI_ROWS_F32)}, {TGI_ROWS_OPS(TGI_ROWS_F64)}},
+#endif
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
 #ifdef TGI_SHORT_ROWS
     {TGI_V(tile_rows), TGI_SHORT_ROWS, TGI_LOW_ROWS},

@@ -721,6 +721,33 @@ TEST(rows_beside_one_row)
     }
 }
 
+/* The arithmetic of two operands whose rows have gaps, in one or both, and of results that are written between gaps:
+   what it is of contiguous ones, of rows shorter and longer than vectors; nothing is written to the gaps. */
+TEST(arithmetic_between_gaps)
+{
+    static tg_tensor *(*const ops[])(tg_tensor *, tg_tensor *) = {tg_add, tg_sub,     tg_mul,
+                                                                  tg_div, tg_maximum, tg_minimum};
+    static tg_tensor *(*const in_place[])(tg_tensor *, tg_tensor *) = {tg_add_, tg_sub_, tg_mul_, tg_div_};
+    static const int64_t lengths[] = {3, 4, 7, 8, 9, 16, 17, 31, 44, 100, 2100};
+    for (int i = 0; i < 11 * 2; ++i) {
+        TG_SCOPE;
+        const int64_t n = lengths[i % 11], rows = 2100 / n + 2, wide[] = {1, rows, n + 5};
+        const tg_dtype dtype = dtypes[i / 11];
+        tg_tensor *x = tg_select(integers(wide, dtype, 0.002), 0, 0), *y = tg_select(integers(wide, dtype, 0), 0, 0);
+        tg_tensor *a = tg_narrow(x, 1, 2, n), *b = tg_narrow(y, 1, 1, n), *c = tg_clone(a), *d = tg_clone(b);
+        for (int op = 0; op < 6; ++op) {
+            tg_tensor *wanted = without_nan(ops[op](c, d));
+            CHECK(is_exactly(without_nan(ops[op](a, b)), wanted));
+            CHECK(is_exactly(without_nan(ops[op](a, d)), wanted) && is_exactly(without_nan(ops[op](c, b)), wanted));
+            if (op >= 4) continue;
+            tg_tensor *written = tg_clone(x), *around = tg_clone(x);
+            in_place[op](tg_narrow(written, 1, 2, n), b);
+            tg_copy_(tg_narrow(around, 1, 2, n), ops[op](c, d));
+            CHECK(is_exactly(without_nan(written), without_nan(around)));
+        }
+    }
+}
+
 /* Rows of the table that no id names have the gradient 0, those that many name the sum. */
 TEST(gradient_of_a_table)
 {

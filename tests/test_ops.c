@@ -1865,19 +1865,19 @@ TEST(blocks_of_loops)
     }
 }
 
-/* Ops beside an operand that has one element for each row, which long rows take as a number: to the last bit what they
-   give beside copies of that element, signs of 0 and NaN included. */
+/* Ops beside an operand that has one element for each row, which kernels for rows take as a number: to the last bit what
+   they give beside copies of that element, signs of 0 and NaN included. */
 TEST(an_element_for_each_row)
 {
     static tg_tensor *(*const ops[])(tg_tensor *, tg_tensor *) = {
         tg_add, tg_sub, tg_mul, tg_div, tg_maximum, tg_minimum, tg_eq, tg_ne, tg_lt, tg_le, tg_gt, tg_ge, tg_pow,
         tg_atan2};
-    static const int64_t columns[] = {31, 63, 64, 65, 200, 2500};
-    for (unsigned i = 0; i < 2 * 6 * sizeof ops / sizeof *ops; ++i) {
+    static const int64_t columns[] = {3, 4, 8, 17, 31, 63, 64, 65, 200, 2500};
+    for (unsigned i = 0; i < 2 * 10 * sizeof ops / sizeof *ops; ++i) {
         TG_SCOPE;
         const tg_dtype dtype = i % 2 ? TG_F64 : TG_F32;
-        const tg_shape shape = TG_SHAPE(3, 9, columns[i / 2 % 6]);
-        tg_tensor *(*const op)(tg_tensor *, tg_tensor *) = ops[i / 12];
+        const tg_shape shape = TG_SHAPE(3, 9, columns[i / 2 % 10]);
+        tg_tensor *(*const op)(tg_tensor *, tg_tensor *) = ops[i / 20];
         tg_tensor *x = tg_to_dtype(tg_randint_on(-2, 3, shape, TG_I64, HERE), dtype); /* with 0 and -0 */
         x = tg_mul(x, tg_sub_scalar(tg_to_dtype(tg_randint_on(0, 2, shape, TG_I64, HERE), dtype), 0.5));
         tg_tensor *e = of(dtype, "[0, -0, nan, inf, -inf, 1, -1, 0.5, -3]");
