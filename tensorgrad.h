@@ -9988,13 +9988,14 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 TGI_BETWEEN const tgi_backend *tgi_cpu_backend(const tgi_version *version, size_t kernels_at);
 #endif
 
-/* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
+/* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack.  It begins with a
+   cache line: vectors of 64 bytes that are stored across lines and then read take twice as long (sum bf16 65536). */
 enum { TGI_TILE = 256 };
 typedef union {
     float f32[TGI_TILE];
     double f64[TGI_TILE];
     int64_t i64[TGI_TILE];
-} tgi_tile;
+} TGI_ALIGNED(TGI_CACHE_LINE) tgi_tile;
 
 /* For fewer elements than this, if all operands are contiguous, neither an iterator nor threads save time. */
 enum { TGI_SMALL = 4096 };
@@ -48915,7 +48916,7 @@ enum { TGI_HALVES_PART = 128 };
 TGI_NOINLINE static void tgi_load_halves_as_f64(const tgi_kernels *kernels, double *tile, bool f16, const char *at,
                                                 int64_t n)
 {
-    float part[TGI_HALVES_PART];
+    TGI_ALIGNED(TGI_CACHE_LINE) float part[TGI_HALVES_PART];
     for (int64_t i = 0, run; i < n; i += run) {
         run = tgi_at_most(n - i, TGI_HALVES_PART);
         kernels->to_f32[f16](part, at + 2 * i, run);
@@ -48928,7 +48929,7 @@ TGI_LOOPS_BEGIN
 TGI_NOINLINE static void tgi_store_wide_as_halves(const tgi_kernels *kernels, tg_dtype compute, const void *tile,
                                                   bool f16, char *at, int64_t n)
 {
-    float part[TGI_HALVES_PART];
+    TGI_ALIGNED(TGI_CACHE_LINE) float part[TGI_HALVES_PART];
     double wide[TGI_HALVES_PART];
     for (int64_t i = 0, run; i < n; i += run) {
         const double *const x = compute == TG_I64 ? wide : (const double *)tile + i;
@@ -49447,7 +49448,7 @@ static int64_t tgi_turn_converted(float *tile, int64_t pitch, tg_dtype dtype, co
 {
     enum { COLUMNS = 16 };
     const int64_t size = tgi_bytes_of(dtype), whole = columns < 4 ? 0 : rows / 4 * 4;
-    float part[COLUMNS * (int)TGI_SHORT_ROW];
+    TGI_ALIGNED(TGI_CACHE_LINE) float part[COLUMNS * (int)TGI_SHORT_ROW];
     for (int64_t row = 0, run; row < whole; row += run) {
         run = tgi_at_most(whole - row, TGI_SHORT_ROW);
         for (int64_t first = 0, n; first < columns; first += n) {
@@ -50403,7 +50404,7 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
     const tgi_iter *iter = &job->reduced;
     const int64_t size = tgi_bytes_of(job->compute), row_step = iter->stride[0][iter->ndim - 1];
     const bool direct = iter->dtype[0] == job->compute && step == size;
-    union { char bytes[sizeof(float) * ROWS * TGI_REDUCE_WIDTH]; double f64; } tile; /* [rows, columns] */
+    TGI_ALIGNED(TGI_CACHE_LINE) char tile[sizeof(float) * ROWS * TGI_REDUCE_WIDTH]; /* [rows, columns] */
     const int64_t columns = row_step < step ? 2 * TGI_LANES : (int64_t)sizeof tile / ROWS / size; /* all fits in L1 */
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     for (int64_t rows; first < end; first += rows) {
@@ -50411,9 +50412,9 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
         if (direct) job->across_rows(sums, cursor.at[0] + base, row_step, rows, width);
         for (int64_t i = 0, n; i < width && !direct; i += n) {
             n = tgi_at_most(width - i, columns);
-            tgi_load_columns(job->compute, tile.bytes, columns, iter->dtype[0], cursor.at[0] + base + i * step,
-                             row_step, step, rows, n);
-            job->across_rows(sums + i, &tile, columns * size, rows, n);
+            tgi_load_columns(job->compute, tile, columns, iter->dtype[0], cursor.at[0] + base + i * step, row_step,
+                             step, rows, n);
+            job->across_rows(sums + i, tile, columns * size, rows, n);
         }
         tgi_cursor_advance(&cursor, iter, rows);
     }
@@ -50604,6 +50605,20 @@ static void tgi_long_rows_of_outputs(tgi_iter *kept)
     if (kept->dim[inner] < 4 && kept->dim[largest] >= TGI_SHORT_ROW) tgi_iter_swap(kept, largest, inner);
 }
 
+/* Up to how many elements a row is reduced beside others, in tiles that turn it, rather than by itself.  Rows without
+   gaps that are as long as the lanes of tgi_fold_row are faster by themselves, but for the extremes of f32, whose lanes
+   take longer to combine; those of halves from 16 on, for many are converted at once (sum_dim bf16 2048x32 dim=1).
+   step: from row to row. */
+static int64_t tgi_across_most(const tgi_reduce_job *job, tgi_reduction kind, int64_t step)
+{
+    const tg_dtype dtype = job->reduced.dtype[0];
+    const int64_t size = tgi_bytes_of(dtype), n = job->reduced.numel;
+    const bool extremes = dtype == TG_F32 && (kind == TGI_AMAX || kind == TGI_AMIN);
+    if (job->reduced.ndim > 1 || job->reduced.stride[0][0] != size || extremes) return TGI_SHORT_ROW;
+    if (dtype == job->compute) return TGI_SHORT_ROW - 1;
+    return step == n * size ? TGI_SHORT_ROW / 2 - 1 : TGI_SHORT_ROW;
+}
+
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
     if (tgi_reduces_one(reduce))
@@ -50635,7 +50650,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
     job.across =
         columns >= 4 && kept_step > 0 && !reduce->squares &&
-        (kept_step < reduced_step || reduced_step == 0 || job.reduced.numel <= TGI_SHORT_ROW);
+        (kept_step < reduced_step || reduced_step == 0 ||
+         job.reduced.numel <= tgi_across_most(&job, reduce->kind, kept_step));
     job.piece = job.across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
     job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
     if (job.pieces == 0) job.pieces = 1;

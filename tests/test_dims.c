@@ -280,6 +280,26 @@ TEST(extremes_of_few_rows)
     }
 }
 
+/* Reductions of many short rows, which are taken beside one another or by themselves, as their length, their dtype and
+ * the gaps between them say. */
+TEST(reductions_of_short_rows)
+{
+    static tg_tensor *(*const ops[])(tg_tensor *, int, bool) = {tg_sum_dim, tg_prod_dim, tg_amax_dim, tg_amin_dim};
+    static const int64_t lengths[] = {8, 15, 16, 17, 23, 31, 32, 33};
+    for (unsigned i = 0; i < 8 * sizeof dtypes / sizeof *dtypes; ++i) {
+        const int64_t n = lengths[i % 8], wide[] = {1, 530, n + 3};
+        TG_SCOPE;
+        tg_tensor *x = tg_narrow(tg_select(integers(wide, dtypes[i / 8], 0.001), 0, 0), 1, 1, n), *layout[3];
+        layout[0] = tg_contiguous(x), layout[1] = x, layout[2] = tg_t(tg_contiguous(tg_t(x)));
+        for (int op = 0; op < (dtypes[i / 8] == TG_BOOL ? 2 : 4); ++op) {
+            oracle_begin();
+            tg_tensor *wanted = without_nan(ops[op](copy_here(x), 1, false));
+            oracle_end();
+            for (int k = 0; k < 3; ++k) CHECK(is_exactly(without_nan(ops[op](layout[k], 1, false)), wanted));
+        }
+    }
+}
+
 TEST(softmax_along_a_dim)
 {
     static const double tolerance[] = {1e-5, 1e-12, 1e-2, 2e-3};
@@ -821,6 +841,7 @@ int main(int argc, char **argv)
     RUN(sums_without_nan);
     RUN(reductions_of_two);
     RUN(extremes_of_few_rows);
+    RUN(reductions_of_short_rows);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
@@ -837,6 +858,7 @@ int main(int argc, char **argv)
     RUN(casts_of_many);
     RUN(reductions_of_integers);
     RUN(rows_beside_one_row);
+    RUN(arithmetic_between_gaps);
     RUN(gradient_of_a_table);
     RUN(places_of_a_grid);
     CHECK(tg_shutdown() == TG_OK);
