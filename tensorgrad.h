@@ -6877,6 +6877,7 @@ enum {
     OP(nan_to_num, FLOATS, x != x ? s : x - x == 0 ? x : x > 0 ? t : -t, x, A, tgi_nan_to_num_gradient(g, x, t),       \
        "g, 0 where x was replaced", CHECKED)                                                                           \
     OP(frac, FLOATS, x - tgi_trunc(x), x, FLOATS_ONLY, g, "g", CHECKED)                                                \
+    OP(round_decimals, FLOATS, tgi_rint(x * s) / s, x, FLOAT_INPUT, tg_zeros_like(g), "0", CHECKED)                    \
     OP(logit, VECTOR, tgi_log(tgi_limited(x, s, t) / (1 - tgi_limited(x, s, t))), x, A | FLOATS_ONLY,                  \
        tgi_logit_gradient(g, x, s, t), "g / (x (1 - x)), 0 where x was limited", CHECKED)                              \
     TGI_SPECIAL_SCALAR_OPS(OP)
@@ -7119,7 +7120,6 @@ enum {
     OP(div_rounded, "a,b", NOTHING)                                                                                    \
     OP(fmax, "a,b", NOTHING)                                                                                           \
     OP(fmin, "a,b", NOTHING)                                                                                           \
-    OP(round_decimals, "x", FLOAT_INPUT)                                                                               \
     OP(sinc, "x", NOTHING)                                                                                             \
     OP(tanhshrink, "x", NOTHING)                                                                                       \
     OP(nansum, "t", NOTHING)                                                                                           \
@@ -19782,10 +19782,9 @@ tg_tensor *tg_round_decimals(tg_tensor *x, int decimals)
     if (!tgi_composite_begin_with(&c, TGI_OP_round_decimals, NULL, &x)) return NULL;
     const tg_dtype dtype = (tg_dtype)x->dtype;
     const double ten = pow(10, decimals < 0 ? -(double)decimals : decimals);
+    if (decimals > 0) return tgi_composite_end(&c, tgi_map1(TGI_OP_round_decimals, false, x, ten, 0));
     tg_tensor *y = tgi_upcast(x);
-    if (decimals == 0) y = tg_round(y);
-    else if (decimals > 0) y = tg_div_scalar_(tg_round_(tg_mul_scalar(y, ten)), ten);
-    else y = tg_mul_scalar_(tg_round_(tg_div_scalar(y, ten)), ten);
+    y = decimals == 0 ? tg_round(y) : tg_mul_scalar_(tg_round_(tg_div_scalar(y, ten)), ten);
     return tgi_composite_end(&c, tg_to_dtype(y, dtype));
 }
 
