@@ -48847,6 +48847,10 @@ TGI_KERNEL(tgi_inverse_square_f64, double, real, (real), X, NONE, 1 / (x * x))
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
 TGI_LOOPS_END
 
+/* lgamma of what SIMD_MATH leaves to the C library, numbers below -1: infinite for the whole ones, without a call that
+   takes long (lgamma i64 65536). */
+static double tgi_lgamma_below(double x) { return floor(x) == x ? (double)INFINITY : lgamma(x); }
+
 /* What is known only where the kernels of all instruction sets are: see SIMD. */
 static const tgi_kernels *tgi_choose_kernels(void);
 static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels);
@@ -59268,6 +59272,10 @@ static void TGI_T(map_range)(int64_t n, void *out, const void *in, tgi_map_kerne
 #define TGI_RANGE_cos TGI_RANGE_sin
 #define TGI_RANGE_tan TGI_RANGE_sin
 #define TGI_RANGE_lgamma -1, (tgi_real)HUGE_VAL
+#define TGI_BEYOND_sin sin
+#define TGI_BEYOND_cos cos
+#define TGI_BEYOND_tan tan
+#define TGI_BEYOND_lgamma tgi_lgamma_below
 #define TGI_TYPED_ROW_RANGE(name, inputs, numbers, y)      \
     TGI_TYPED_HEAVY(name##_near, 0, inputs, numbers, y)    \
     TGI_TYPED_CALLER(name)                                 \

@@ -132,6 +132,30 @@ TEST(large_angles)
     tg_scope_end(mark);
 }
 
+/* lgamma below -1, which the C library computes, but for whole numbers, where it is infinite; in place, too. */
+TEST(gamma_of_negative_numbers)
+{
+    enum { N = 2000 };
+    static double x[N], y[N];
+    for (int i = 0; i < N; ++i) x[i] = i % 3 ? -(double)i / 4 : i % 2 ? (double)i : -1e17 * (double)i;
+    x[5] = -HUGE_VAL, x[7] = (double)NAN, x[8] = -1;
+    for (int k = 0; k < 3; ++k) {
+        TG_SCOPE;
+        tg_tensor *t = tg_to_dtype(tg_from(x, TG_SHAPE(N), TG_F64), k == 0 ? TG_F64 : k == 1 ? TG_F32 : TG_I32);
+        tg_tensor *z = k == 2 ? tg_lgamma(t) : tg_lgamma_(tg_clone(t));
+        int wrong = 0;
+        CHECK(tg_copy_out(tg_to_dtype(t, TG_F64), x, sizeof x) == TG_OK);
+        CHECK(tg_copy_out(tg_to_dtype(z, TG_F64), y, sizeof y) == TG_OK);
+        for (int i = 0; i < N; ++i) {
+            const double exact = lgamma(x[i]), most = 1e-14 + 4e-7 * (k > 0);
+            const bool whole = x[i] <= 0 && floor(x[i]) == x[i];
+            wrong += isnan(x[i]) ? !isnan(y[i]) : whole || isinf(exact) ? y[i] != HUGE_VAL
+                                                                       : fabs(y[i] - exact) > most * (1 + fabs(exact));
+        }
+        CHECK(wrong == 0);
+    }
+}
+
 /* gelu of numbers where it vanishes, among them those whose results are below 2^-126, and of few and many at once. */
 TEST(vanishing_gelu)
 {
@@ -843,6 +867,7 @@ int main(int argc, char **argv)
             RUN(neighbours);
             RUN(pairs);
             RUN(large_angles);
+            RUN(gamma_of_negative_numbers);
             RUN(square_roots);
     RUN(vanishing_gelu);
             RUN(quotients);
