@@ -791,6 +791,32 @@ TEST(whole_numbers_as_halves)
     }
 }
 
+/* Numbers of each dtype as each other one: side by side, in vectors, as with gaps between them, one by one. */
+TEST(conversions)
+{
+    static const tg_dtype all[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_I8, TG_I16, TG_BOOL};
+    enum { DTYPES = (int)(sizeof all / sizeof all[0]), N = 2 * 203 };
+    static double number[N];
+    static char dense[8 * N], one_by_one[8 * N];
+    for (int i = 0; i < N; ++i) {
+        const double digits = (double)(i * 40503 % 65536) * 65537 + 1;
+        number[i] = (i & 2 ? -1 : 1) * ldexp(digits, i % 12 == 0 ? i / 2 - 260 : i % 67 - 40);
+    }
+    number[6] = -0.0, number[8] = HUGE_VAL, number[20] = -HUGE_VAL, number[32] = (double)NAN, number[34] = 16777217;
+    for (int from = 0; from < DTYPES; ++from) {
+        for (int to = 0; to < DTYPES; ++to) {
+            TG_SCOPE;
+            tg_tensor *x = tg_to_dtype(tg_from(number, TG_SHAPE(N), TG_F64), all[from]);
+            tg_tensor *gaps = tg_slice(x, 0, 0, N, 2), *y = tg_to_dtype(tg_contiguous(gaps), all[to]);
+            const size_t bytes = (size_t)tg_numel(y) * tg_dtype_size(all[to]);
+            CHECK(tg_copy_out(y, dense, bytes) == TG_OK);
+            CHECK(tg_copy_out(tg_to_dtype(gaps, all[to]), one_by_one, bytes) == TG_OK);
+            if (!CHECK(memcmp(dense, one_by_one, bytes) == 0))
+                printf("%s: %s to %s\n", capability, tg_dtype_name(all[from]), tg_dtype_name(all[to]));
+        }
+    }
+}
+
 /* copysign of bf16 and f16 by their bits: operands side by side, with strides, expanded, of another dtype, and none. */
 TEST(signs_of_halves)
 {
@@ -857,6 +883,7 @@ int main(int argc, char **argv)
         else if (*wishes[k]) {
             RUN(halves);
             RUN(whole_numbers_as_halves);
+            RUN(conversions);
             RUN(signs_of_halves);
             RUN(errors);
             RUN(errors_f64);
