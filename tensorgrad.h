@@ -29368,6 +29368,24 @@ tg_tensor *tg_scaled_dot_product_attention_ex(tg_tensor *q, tg_tensor *k, tg_ten
 
 /* ---- rotary position embedding ---- */
 
+/* The first elements of the pairs of x [.., E], or the second ones: [.., half]. */
+static tg_tensor *tgi_rope_part(tg_tensor *x, int64_t half, bool interleaved, int second)
+{
+    return interleaved ? tg_slice(x, -1, second, 2 * half, 2) : tg_narrow(x, -1, second * half, half);
+}
+
+/* The pairs of x turned in a copy, which is f32 if x is bf16 or f16, for inputs of which nothing is recorded: fewer
+   passes over memory, and x is converted as it is read (rope f16 1x12x256x64,256x32,256x32). */
+static tg_tensor *tgi_rope_in_copy(tg_tensor *x, tg_tensor *cos, tg_tensor *sin, int64_t half, bool interleaved)
+{
+    tg_tensor *y = tg_copy_(tg_empty_on(tg_shape_of(x), (tg_dtype)cos->dtype, tgi_device_of(x)), x);
+    for (int k = 0; k < 2 && y; ++k) {
+        tg_tensor *part = tgi_rope_part(y, half, interleaved, k), *other = tgi_rope_part(x, half, interleaved, 1 - k);
+        if (!part || !other || !tg_addcmul_(tg_mul_(part, cos), other, sin, k ? 1 : -1)) return NULL;
+    }
+    return y;
+}
+
 tg_tensor *tg_rope(tg_tensor *x, tg_tensor *cos, tg_tensor *sin, bool interleaved)
 {
     tgi_composite c;
@@ -29385,10 +29403,15 @@ tg_tensor *tg_rope(tg_tensor *x, tg_tensor *cos, tg_tensor *sin, bool interleave
                                   "x %s, cos %s and sin %s do not fit\nx [.., L, E] needs cos and sin that broadcast "
                                   "to [.., L, R / 2], with R <= E", tgi_shape_text(x).text, tgi_shape_text(cos).text,
                                   tgi_shape_text(sin).text);
-    x = tgi_upcast(x), cos = tgi_upcast(cos), sin = tgi_upcast(sin);
-    tg_tensor *a = x, *b = x;
-    if (interleaved) a = tg_slice(x, -1, 0, 2 * half, 2), b = tg_slice(x, -1, 1, 2 * half, 2);
-    else a = tg_narrow(x, -1, 0, half), b = tg_narrow(x, -1, half, half);
+    const bool records = !c.S->grad_off && ((x->flags | cos->flags | sin->flags) & TGI_REQUIRES_GRAD);
+    const int wide = tgi_is_half(x) ? TG_F32 : dtype;
+    cos = tgi_upcast(cos), sin = tgi_upcast(sin);
+    if (!records && cos && sin && cos->dtype == wide && sin->dtype == wide) {
+        tg_tensor *y = tgi_rope_in_copy(x, cos, sin, half, interleaved);
+        return tgi_composite_end(&c, y ? tg_to_dtype(y, dtype) : NULL);
+    }
+    x = tgi_upcast(x);
+    tg_tensor *a = tgi_rope_part(x, half, interleaved, 0), *b = tgi_rope_part(x, half, interleaved, 1);
     part[0] = tg_sub(tg_mul(a, cos), tg_mul(b, sin));
     part[1] = tg_add(tg_mul(b, cos), tg_mul(a, sin));
     part[2] = 2 * half < width ? tg_narrow(x, -1, 2 * half, width - 2 * half) : NULL;

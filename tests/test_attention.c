@@ -285,6 +285,31 @@ TEST(large_scores)
     }
 }
 
+/* Rotary embedding where nothing is recorded, which works in a copy, equals the recorded one, is contiguous, and leaves
+ * x alone: all dtypes, mixed ones, broadcast angles, a permuted x, and elements that stay. */
+TEST(rope_with_and_without_a_graph)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    const bool exact = HERE.type == TG_DEV_CPU && strcmp(tg_cpu_capability(), "plain") != 0; /* no f64, no FMA */
+    for (int k = 0; k < 64; ++k) {
+        const tg_dtype dtype = dtypes[k % 4], angles = dtypes[k / 4 % 4];
+        const bool interleaved = k / 16 % 2, permuted = k / 32 % 2;
+        const int64_t width = k % 3 ? 10 : 13;
+        TG_SCOPE;
+        tg_tensor *x = tg_to_dtype(tg_randn_on(TG_SHAPE(2, 7, 3, width), TG_F32, HERE), dtype), *still, *same;
+        if (permuted) x = tg_transpose(x, 1, 2);
+        const tg_shape shape = permuted ? TG_SHAPE(7, 5) : TG_SHAPE(7, 1, 5);
+        tg_tensor *cos = tg_to_dtype(tg_randn_on(shape, TG_F32, HERE), angles);
+        tg_tensor *sin = tg_to_dtype(tg_randn_on(shape, TG_F32, HERE), angles);
+        still = tg_clone(x), same = tg_set_requires_grad(tg_clone(x), true);
+        tg_tensor *y = tg_rope(x, cos, sin, interleaved), *recorded = tg_rope(same, cos, sin, interleaved);
+        CHECK(tg_dtype_of(y) == dtype && tg_is_contiguous(y) && tg_equal(x, still));
+        CHECK(close_to(y, tg_to_dtype(recorded, TG_F64), dtype) && (!exact || tg_equal(y, recorded)));
+        TG_NO_GRAD;
+        CHECK(tg_equal(tg_rope(same, cos, sin, interleaved), y));
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -298,6 +323,7 @@ int main(int argc, char **argv)
     RUN(attention_of_few_queries_in_bf16);
     RUN(attention_of_few_queries);
     RUN(large_scores);
+    RUN(rope_with_and_without_a_graph);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
