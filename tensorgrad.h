@@ -4909,7 +4909,7 @@ extern "C" {
 #define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
 #endif
 
-enum { TGI_CACHE_LINE = 64 };
+enum { TGI_CACHE_LINE = 64 }; /* bytes */
 
 /* A new variable of zeros: {0} is warned of in C++, and {} is no C. */
 #define TGI_ZEROED(type, name) \
@@ -48600,10 +48600,10 @@ enum {
 #define TGI_QUOTE(text) #text
 #define TGI_TEXT(macro) TGI_QUOTE(macro)
 
-/* For loops: unrolled; two vectors at a time, where the few of a short row pay for each turn of a loop; no iteration
-   reads what another writes.  For functions: sums of products may be computed with
-   one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never
-   in those that begin with TGI_NO_FMA. */
+/* For loops: unrolled; unrolled to two turns in one, for short rows, which pay for each turn; no iteration reads what
+   another writes.  For functions: sums of products may be computed with one rounding, by GCC in those between
+   TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never in those that begin with
+   TGI_NO_FMA. */
 #if !defined(TGI_HAS_VECTORS)
 #define TGI_UNROLL
 #define TGI_UNROLL_TWO
@@ -50433,7 +50433,7 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
     const tgi_iter *iter = &job->reduced;
     const int64_t size = tgi_bytes_of(job->compute), row_step = iter->stride[0][iter->ndim - 1];
     const bool direct = iter->dtype[0] == job->compute && step == size;
-    TGI_ALIGNED(TGI_CACHE_LINE) char tile[sizeof(float) * ROWS * TGI_REDUCE_WIDTH]; /* [rows, columns] */
+    TGI_ALIGNED(TGI_CACHE_LINE) double tile[(int)ROWS / 2 * (int)TGI_REDUCE_WIDTH]; /* [rows, columns], of floats */
     const int64_t columns = row_step < step ? 2 * TGI_LANES : (int64_t)sizeof tile / ROWS / size; /* all fits in L1 */
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     for (int64_t rows; first < end; first += rows) {
