@@ -61,7 +61,10 @@ class Sweep:
         self.log = open(os.path.join(logs, "sweep.log"), "w")
 
     def start(self, threads):
-        """Our program and, if there is one, PyTorch's, on a number of threads."""
+        """Our program and, if there is one, PyTorch's, on a number of threads.  A thread of either that waits for work
+        keeps its processor busy; by default for some ten samples, so that it would disturb those of the other program.
+        Here it goes to sleep after a part of one, which is still longer than it waits between two calls."""
+        os.environ.setdefault("GOMP_SPINCOUNT", "4000")
         ours = Worker("tensorgrad", [self.options.program, "worker", str(threads)], threads, self.log, threads > 1)
         self.version = ours.ask("version")
         if self.options.peers == "none":
