@@ -7934,19 +7934,6 @@ static TGI_UNUSED void tgi_iter_swap(tgi_iter *iter, int d, int e)
     }
 }
 
-/* Lets operands k and l, of one dtype, change places. */
-static TGI_UNUSED void tgi_iter_swap_operands(tgi_iter *iter, int k, int l)
-{
-    char *const data = iter->data[k];
-    iter->data[k] = iter->data[l];
-    iter->data[l] = data;
-    for (int d = 0; d < iter->ndim; ++d) {
-        const int64_t stride = iter->stride[k][d];
-        iter->stride[k][d] = iter->stride[l][d];
-        iter->stride[l][d] = stride;
-    }
-}
-
 /* Merges dim d + 1 into dim d wherever all operands allow it. */
 static TGI_UNUSED void tgi_iter_merge(tgi_iter *iter)
 {
@@ -48477,8 +48464,8 @@ typedef struct tgi_index_block tgi_index_block; /* see CPU_INDEX */
 
 /* A call of an elementwise kernel costs as much as some twenty elements.  So the arithmetic of two operands has kernels
    for rows, too, which are called once for all of them: y [rows, n] = f(a [rows, n], b [rows, n]), with gaps between
-   rows (div f32 655x100:s,655x100:s), or with b [rows, 1] (sub f32 2048x32,2048x1).  at[k]: the first element of y, a
-   and b; step[k]: bytes from row to row.  The expressions are those of the op table. */
+   rows (div f32 655x100:s,655x100:s), or with b [rows, 1] (sub f32 2048x32,2048x1), or a (minimum f32 256x1,256).
+   at[k]: the first element of y, a, b; step[k]: bytes from row to row.  The expressions are those of the op table. */
 typedef void (*tgi_rows_kernel)(int64_t rows, int64_t n, char *const *at, const int64_t *step);
 #define TGI_ROWS_OPS(OP)                         \
     OP(add, a + b) OP(sub, a - b) OP(mul, a * b) \
@@ -48486,18 +48473,18 @@ typedef void (*tgi_rows_kernel)(int64_t rows, int64_t n, char *const *at, const 
 #define TGI_ROWS_OP(name, y) TGI_OP_##name,
 static const int tgi_rows_ops[] = {TGI_ROWS_OPS(TGI_ROWS_OP)};
 enum { TGI_ROWS_COUNT = sizeof tgi_rows_ops / sizeof *tgi_rows_ops };
-#define TGI_ROWS_KERNEL(function, type, each, y)                                                     \
+#define TGI_ROWS_KERNEL(function, type, each_a, each_b, y)                                           \
     TGI_NOINLINE static void function(int64_t rows, int64_t n, char *const *at, const int64_t *step) \
     {                                                                                                \
         typedef type real;                                                                           \
         const char *in0 = at[1], *in1 = at[2];                                                       \
         for (char *out = at[0]; rows > 0; --rows, out += step[0], in0 += step[1], in1 += step[2]) {  \
-            const real number = *(const real *)(const void *)in1;                                    \
+            const real a0 = *(const real *)(const void *)in0, b0 = *(const real *)(const void *)in1; \
             TGI_UNROLL_TWO                                                                           \
             TGI_INDEPENDENT                                                                          \
             for (int64_t i = 0; i < n; ++i) {                                                        \
-                const real a = ((const real *)(const void *)in0)[i];                                 \
-                const real b = (each) ? ((const real *)(const void *)in1)[i] : number;               \
+                const real a = (each_a) ? ((const real *)(const void *)in0)[i] : a0;                 \
+                const real b = (each_b) ? ((const real *)(const void *)in1)[i] : b0;                 \
                 ((real *)(void *)out)[i] = y;                                                        \
             }                                                                                        \
         }                                                                                            \
@@ -48511,7 +48498,7 @@ typedef struct tgi_kernels {
     tgi_map_kernel wide[TGI_OP_to];        /* i64; NULL: that of any processor */
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_map_kernel gate[2][2];             /* of three operands, of four: see the entry gate */
-    tgi_rows_kernel rows[2][TGI_ROWS_COUNT][2]; /* as tgi_rows_ops: b [rows, n], b [rows, 1]; NULL: there is none */
+    tgi_rows_kernel rows[2][TGI_ROWS_COUNT][3]; /* as tgi_rows_ops: none, a, b is [rows, 1]; NULL: there is none */
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows[TGI_HEIGHTS], tile_cols[3]; /* of a whole tile: see tgi_gemm_height; the third column is of i64 */
     tgi_gemm_tile_fn gemm_tile[TGI_HEIGHTS][3];
@@ -49707,24 +49694,21 @@ static void tgi_map_plan_number(tgi_map_job *job, const tgi_kernels *kernels, in
 }
 
 /* The kernel for rows that takes the place of the op's, which would be called for each of them, or would need copies of
-   what is between gaps or is one number for each row, as [N, 1] beside [N, C]; NULL: none does.  Where a has these
-   numbers, a and b change places, if the op lets them. */
-static tgi_rows_kernel tgi_map_plan_rows(tgi_map_job *job, const tgi_kernels *kernels, int op)
+   what is between gaps or is one number for each row, as [N, 1] beside [N, C]; NULL: none does. */
+static tgi_rows_kernel tgi_map_plan_rows(const tgi_map_job *job, const tgi_kernels *kernels, int op)
 {
-    tgi_iter *const iter = &job->blocks.iter;
+    const tgi_iter *const iter = &job->blocks.iter;
     const int c = iter->ndim - 1, r = c - 1;
     const int64_t size = tgi_bytes_of(job->compute);
     bool gaps = false;
     int at = 0;
     while (at < TGI_ROWS_COUNT && tgi_rows_ops[at] != op) ++at;
     if (at == TGI_ROWS_COUNT || iter->dim[c] * size < TGI_ROWS_LEAST || job->stream) return NULL;
-    const int b = iter->stride[1][c] == 0 && (op == TGI_OP_add || op == TGI_OP_mul) ? 1 : 2;
-    const bool number = iter->stride[b][c] == 0;
+    const int number = iter->stride[1][c] == 0 ? 1 : iter->stride[2][c] == 0 ? 2 : 0; /* which operand; 0: neither */
     for (int k = 0; k < 3; ++k) {
-        if (iter->dtype[k] != job->compute || iter->stride[k][c] != (k == b && number ? 0 : size)) return NULL;
+        if (iter->dtype[k] != job->compute || iter->stride[k][c] != (k > 0 && k == number ? 0 : size)) return NULL;
         gaps = gaps || (iter->stride[k][r] != 0 && !tgi_is_dense_block(iter, k, iter->dim[r], iter->dim[c]));
     }
-    if (gaps && b == 1) tgi_iter_swap_operands(iter, 1, 2);
     return gaps ? kernels->rows[job->compute == TG_F64][at][number] : NULL;
 }
 
@@ -59440,9 +59424,10 @@ TGI_GRADIENTS(TGI_TYPED_ROW_GXY)
 #endif
 
 #if !defined(TGI_LIGHT_AS_AVX2) && !(defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN))
-#define TGI_TYPED_ROWS(name, y)                                \
-    TGI_ROWS_KERNEL(TGI_T(name##_rows), tgi_real, true, y)     \
-    TGI_ROWS_KERNEL(TGI_T(name##_by_number), tgi_real, false, y)
+#define TGI_TYPED_ROWS(name, y)                                         \
+    TGI_ROWS_KERNEL(TGI_T(name##_rows), tgi_real, true, true, y)        \
+    TGI_ROWS_KERNEL(TGI_T(name##_of_number), tgi_real, false, true, y)  \
+    TGI_ROWS_KERNEL(TGI_T(name##_by_number), tgi_real, true, false, y)
 TGI_ROWS_OPS(TGI_TYPED_ROWS)
 #undef TGI_TYPED_ROWS
 #endif
@@ -63198,10 +63183,11 @@ static const tgi_kernels TGI_V(kernels) = {
     {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},
     {{TGI_V(gate_f32), TGI_V(gate_f64)}, {TGI_V(gate_slope_f32), TGI_V(gate_slope_f64)}},
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
-    {{{NULL, NULL}}, {{NULL, NULL}}},
+    {{{NULL, NULL, NULL}}, {{NULL, NULL, NULL}}},
 #else
-#define TGI_ROWS_F32(name, y) {TGI_LIGHT(name##_rows_f32), TGI_LIGHT(name##_by_number_f32)},
-#define TGI_ROWS_F64(name, y) {TGI_F64_ROW(name##_rows), TGI_F64_ROW(name##_by_number)},
+#define TGI_ROWS_F32(name, y) \
+    {TGI_LIGHT(name##_rows_f32), TGI_LIGHT(name##_of_number_f32), TGI_LIGHT(name##_by_number_f32)},
+#define TGI_ROWS_F64(name, y) {TGI_F64_ROW(name##_rows), TGI_F64_ROW(name##_of_number), TGI_F64_ROW(name##_by_number)},
     {{TGI_ROWS_OPS(TGI_ROWS_F32)}, {TGI_ROWS_OPS(TGI_ROWS_F64)}},
 #endif
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},

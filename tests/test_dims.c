@@ -741,8 +741,9 @@ TEST(rows_beside_one_row)
     }
 }
 
-/* The arithmetic of two operands whose rows have gaps, in one or both, and of results that are written between gaps:
-   what it is of contiguous ones, of rows shorter and longer than vectors; nothing is written to the gaps. */
+/* The arithmetic of two operands whose rows have gaps, in one or both, or of which one has one number for each row, and
+   of results that are written between gaps: what it is of contiguous ones, of rows shorter and longer than vectors;
+   nothing is written to the gaps. */
 TEST(arithmetic_between_gaps)
 {
     static tg_tensor *(*const ops[])(tg_tensor *, tg_tensor *) = {tg_add, tg_sub,     tg_mul,
@@ -755,8 +756,11 @@ TEST(arithmetic_between_gaps)
         const tg_dtype dtype = dtypes[i / 11];
         tg_tensor *x = tg_select(integers(wide, dtype, 0.002), 0, 0), *y = tg_select(integers(wide, dtype, 0), 0, 0);
         tg_tensor *a = tg_narrow(x, 1, 2, n), *b = tg_narrow(y, 1, 1, n), *c = tg_clone(a), *d = tg_clone(b);
+        tg_tensor *one = tg_narrow(x, 1, 0, 1), *all = tg_clone(tg_expand(one, TG_SHAPE(rows, n)));
         for (int op = 0; op < 6; ++op) {
             tg_tensor *wanted = without_nan(ops[op](c, d));
+            CHECK(is_exactly(without_nan(ops[op](one, b)), without_nan(ops[op](all, b))));
+            CHECK(is_exactly(without_nan(ops[op](b, one)), without_nan(ops[op](b, all))));
             CHECK(is_exactly(without_nan(ops[op](a, b)), wanted));
             CHECK(is_exactly(without_nan(ops[op](a, d)), wanted) && is_exactly(without_nan(ops[op](c, b)), wanted));
             if (op >= 4) continue;
