@@ -22034,7 +22034,8 @@ static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
         wide != (tg_dtype)t->dtype ? tgi_new(c->S, c->name, y->ndim, y->dim, wide, c->backend, c->index) : y;
     if (!sum) return false;
     tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
-    bool ok = c->backend->reduce(c->S, &r), huge = ok && c->backend->host && !tgi_sizes_within(sum, 0, DBL_MAX);
+    const bool looks = c->backend->host && c->params.i > 1; /* mean_dim f32 65536x1 dim=1 */
+    bool ok = c->backend->reduce(c->S, &r), huge = ok && looks && !tgi_sizes_within(sum, 0, DBL_MAX);
     if (huge) {
         tg_tensor *part = tgi_new(c->S, c->name, t->ndim, t->dim, dtype, c->backend, c->index);
         ok = part && tgi_divide_elements(c, part, t, (double)c->params.i);
