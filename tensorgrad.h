@@ -52785,22 +52785,28 @@ static void tgi_store_places(int64_t *out, int ndim, const int64_t *dim, int64_t
 }
 TGI_LOOPS_END
 
-static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
-{
-    const tg_dtype dtype = in->arg[0].dtype;
-    const int ndim = in->ndim;
-    int64_t at[TG_MAX_DIMS] = {0};
-    int32_t place[TGI_TILE];
+enum { TGI_NONZERO_PARTS = 64 };
+typedef struct {
+    const tgi_loop *in;
     tgi_iter iter;
-    tgi_iter_init(&iter, ndim, in->dim, 1, in->arg, false);
-    (void)S;
-    *count = 0;
-    if (iter.numel == 0) return true;
-    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t i = 0, run, before = 0; i < iter.numel; i += run) { /* before: the elements since the index `at` */
-        run = tgi_cursor_run(&cursor, &iter, TGI_TILE);
-        const int64_t found =
-            tgi_find_nonzero(dtype, cursor.at[0], iter.stride[0][iter.ndim - 1], run, out ? place : NULL);
+    int64_t *before; /* [parts + 1]: how many indices stand before those of a part */
+    int64_t *out;    /* [n, ndim], or NULL */
+} tgi_nonzero_job;
+
+/* Stores the indices of the elements [first, end) that are not 0, unless out is NULL; returns how many they are. */
+static int64_t tgi_nonzero_between(const tgi_nonzero_job *job, int64_t first, int64_t end, int64_t *out)
+{
+    const tgi_loop *const in = job->in;
+    const tgi_iter *const iter = &job->iter;
+    const int ndim = in->ndim;
+    const int64_t step = iter->stride[0][iter->ndim - 1];
+    int64_t at[TG_MAX_DIMS] = {0}, count = 0, before = 0; /* before: the elements since the index `at` */
+    int32_t place[TGI_TILE];
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    for (int64_t d = ndim - 1, rest = first; d >= 0; rest /= in->dim[d--]) at[d] = rest % in->dim[d];
+    for (int64_t run; first < end; first += run) {
+        run = tgi_cursor_run(&cursor, iter, tgi_at_most(TGI_TILE, end - first));
+        const int64_t found = tgi_find_nonzero(in->arg[0].dtype, cursor.at[0], step, run, out ? place : NULL);
         if (out && ndim > 0 && found > 0) {
             at[ndim - 1] += before;
             tgi_store_places(out, ndim, in->dim, at, place, found);
@@ -52809,9 +52815,45 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
         } else {
             before += run;
         }
-        *count += found;
-        tgi_cursor_advance(&cursor, &iter, run);
+        count += found;
+        tgi_cursor_advance(&cursor, iter, run);
     }
+    return count;
+}
+
+static void tgi_nonzero_count_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_nonzero_job *job = (const tgi_nonzero_job *)job_;
+    job->before[thread + 1] = tgi_nonzero_between(job, first, end, NULL);
+}
+
+static void tgi_nonzero_store_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_nonzero_job *job = (const tgi_nonzero_job *)job_;
+    tgi_nonzero_between(job, first, end, job->out + job->before[thread] * job->in->ndim);
+}
+
+/* Where there are several parts, each counts its indices first, which says where the next one stores its own
+   (nonzero i64 1024x64). */
+static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
+{
+    int64_t before[TGI_NONZERO_PARTS + 1] = {0};
+    tgi_nonzero_job job;
+    job.in = in;
+    job.before = before;
+    job.out = out;
+    tgi_iter_init(&job.iter, in->ndim, in->dim, 1, in->arg, false);
+    const int64_t n = job.iter.numel;
+    const int parts = tgi_parts_for(S, (out ? 4 : 1) * TGI_LIGHT_WORK * (double)n, tgi_at_most(n, TGI_NONZERO_PARTS));
+    *count = 0;
+    if (parts <= 1) {
+        if (n > 0) *count = tgi_nonzero_between(&job, 0, n, out);
+        return true;
+    }
+    tgi_parallel_for(parts, n, tgi_nonzero_count_range, &job);
+    for (int k = 0; k < parts; ++k) before[k + 1] += before[k];
+    *count = before[parts];
+    if (out) tgi_parallel_for(parts, n, tgi_nonzero_store_range, &job);
     return true;
 }
 

@@ -442,6 +442,25 @@ TEST(nonzero_of_masks)
     }
 }
 
+/* Several threads find what one finds, in a tensor of so many rows and in one of one dim. */
+TEST(nonzero_on_threads)
+{
+    for (int i = 0; i < 3 * 3; ++i) {
+        TG_SCOPE;
+        tg_tensor *x = tg_lt_scalar(tg_rand_on(TG_SHAPE(3, 211, 131), TG_F32, HERE), 0.4 * (i / 3)), *wanted;
+        if (i % 3 == 1) x = tg_flatten(x, 0, -1);
+        if (i % 3 == 2) x = tg_transpose(tg_to_dtype(x, TG_F64), 0, 2);
+        tg_set_num_threads(1);
+        wanted = tg_nonzero(x);
+        CHECK(i / 3 == 0 ? tg_dim(wanted, 0) == 0 : tg_dim(wanted, 0) > 30000 * (i / 3));
+        for (int n = 2; n <= 5; ++n) {
+            tg_set_num_threads(n);
+            CHECK(is_exactly(tg_nonzero(x), wanted));
+        }
+    }
+    tg_set_num_threads(0);
+}
+
 TEST(nonzero_and_one_hot)
 {
     for (int i = 0; i < SHAPES * DTYPES; ++i) {
@@ -851,6 +870,7 @@ int main(int argc, char **argv)
     RUN(sorts_of_long_rows);
     RUN(indices_along_a_dim);
     RUN(nonzero_of_masks);
+    RUN(nonzero_on_threads);
     RUN(nonzero_and_one_hot);
     RUN(every_number);
     RUN(triangles_of_long_matrices);
