@@ -50777,7 +50777,8 @@ static void tgi_factor_range(const void *job_, int thread, int64_t first, int64_
 static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
 {
     const double m = (double)factor->m, n = (double)factor->n;
-    const int parts = tgi_parts_for(S, (double)factor->batches * m * n * (m < n ? m : n), factor->batches);
+    const double least = 1024; /* the work of the smallest matrix (linalg_cholesky f32 1024x4x4) */
+    const int parts = tgi_parts_for(S, (double)factor->batches * (least + m * n * (m < n ? m : n)), factor->batches);
     tgi_factor_job job = {factor, tgi_kernels_of(S)->matrix, {NULL, 0, 0}};
     size_t bytes = 0;
     if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0)
@@ -52570,7 +52571,8 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.whole = others->stride[0][inner] == size && others->stride[1][inner] == size && others->stride[2][inner] == 0;
     job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
     const int64_t items = job.by_rows ? rows->length : others->numel;
-    int parts = tgi_parts_for(S, TGI_LIGHT_WORK * numel, items);
+    /* To move an element by its index takes as long as four of a loop (pad_mode f16 8x16x16x16, max_unpool f64). */
+    int parts = tgi_parts_for(S, (job.whole ? 1 : 4) * TGI_LIGHT_WORK * numel, items);
     const bool single = !job.whole && others->numel == others->dim[inner] && others->stride[1][inner] == size;
     const int64_t shares = others->dim[inner] * size / ((single ? 2 : 1) * TGI_INDEX_SHARE);
     if (like != 0 && (job.whole || single)) parts = (int)tgi_at_most(parts, shares > 1 ? shares : 1);
