@@ -6326,7 +6326,7 @@ TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64
 /* Functions, since of an unsigned type x < 0 would be a warning; of fewer bits for shorter types, whose vectors have
    more elements.  x is a `real`. */
 #define TGI_FUNCTIONS_OF_SIGNED(type, bits)                                                                           \
-    TGI_INLINE type tgi_i##bits##_sign(type x) { return (type)((x > 0) - (x < 0)); }                                  \
+    TGI_INLINE type tgi_i##bits##_sign(type x) { return (type)((type)(x > 0) - (type)(x < 0)); }                      \
     TGI_INLINE type tgi_i##bits##_relu(type x) { return x < 0 ? 0 : x; }                                              \
     TGI_INLINE type tgi_i##bits##_abs(type x) { return x < 0 ? (type)(0 - (uint##bits##_t)x) : x; }
 TGI_FUNCTIONS_OF_SIGNED(int8_t, 8)
@@ -6775,7 +6775,7 @@ enum {
 #define TGI_UNARY_OPS(OP)                                                                                              \
     OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
     OP(abs, ANY, tgi_fabs(x), tgi_int_abs(x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")                                 \
-    OP(sign, ANY, x > 0 ? 1 : x < 0 ? (real)-1 : 0, tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                   \
+    OP(sign, ANY, (real)(x > 0) - (real)(x < 0), tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                      \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, VECTOR, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
     OP(expm1, FLOATS, tgi_expm1(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                    \
