@@ -23839,7 +23839,7 @@ tg_tensor *tg_cumprod(tg_tensor *t, int dim)
 /* Whether the host sees that no x, f32 or f64, is so close to 0, and no y so large, that (g y) / x loses digits. */
 static bool tgi_divides_well(tg_tensor *x, tg_tensor *y)
 {
-    if (!x || !y || !x->storage->backend->host || tgi_is_half(x)) return false;
+    if (!x || !y || !x->storage->backend->host) return false;
     x = tg_contiguous(x), y = tg_contiguous(y);
     return x && y && tgi_sizes_within(x, ldexp(1, -40), DBL_MAX) && tgi_sizes_within(y, 0, ldexp(1, 100));
 }
@@ -23848,15 +23848,14 @@ static bool tgi_divides_well(tg_tensor *x, tg_tensor *y)
    (cumprod f32 1024x1024 dim=1 backward).  Else, without a division, so that x may have zeros, it is x[0] .. x[i-1]
    times s[i] = g[i] + x[i+1] g[i+1] + x[i+1] x[i+2] g[i+2] + ..: in steps that double `reach`, s[i] is the sum of so
    many terms, and a[i] the product x[i+1] .. x[i+reach]. */
-static bool tgi_rule_cumprod(tgi_step *step, tg_tensor *g)
+static tg_tensor *tgi_cumprod_gradient(tg_tensor *g, tg_tensor *x, int dim)
 {
-    const int dim = step->params->dim;
-    tg_tensor *x = tgi_saved_tensor(step, 0), *before = tg_cumprod(x, dim), *s = g;
+    tg_tensor *before = tg_cumprod(x, dim), *s = g;
     const int64_t n = tgi_size_along(x, dim);
-    if (n < 2) return tgi_set_input_grad(step, 0, g);
+    if (n < 2) return g;
     if (tgi_divides_well(x, before)) {
         s = tg_cumsum(tg_flip(tg_mul(g, before), TG_DIMS(dim)), dim);
-        return tgi_set_input_grad(step, 0, tg_div(tg_flip(s, TG_DIMS(dim)), x));
+        return tg_div(tg_flip(s, TG_DIMS(dim)), x);
     }
     tg_tensor *a = tg_narrow(x, dim, 1, n - 1);
     for (int64_t reach = 1; s && reach < n; reach *= 2) {
@@ -23869,8 +23868,16 @@ static bool tgi_rule_cumprod(tgi_step *step, tg_tensor *g)
     }
     tg_tensor *const first = tg_ones_like(tg_narrow(x, dim, 0, 1));
     tg_tensor *const products[2] = {first, tg_narrow(before, dim, 0, n - 1)};
-    if (!products[0] || !products[1]) return false;
-    return tgi_set_input_grad(step, 0, tg_mul(tg_cat(products, 2, dim), s));
+    if (!products[0] || !products[1]) return NULL;
+    return tg_mul(tg_cat(products, 2, dim), s);
+}
+
+/* The gradient of halves is computed in f32 (cumprod bf16 1024x64 dim=1 backward). */
+static bool tgi_rule_cumprod(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *const x = tgi_saved_tensor(step, 0);
+    tg_tensor *const dx = tgi_cumprod_gradient(tgi_upcast(g), tgi_upcast(x), step->params->dim);
+    return tgi_set_input_grad(step, 0, dx ? tg_to_dtype(dx, (tg_dtype)x->dtype) : NULL);
 }
 
 /* The first k elements along dim in order (-1: all), and in *indices, if it is not NULL, where they are. */
