@@ -49049,8 +49049,10 @@ static void tgi_put_pairs(float *y, const float *a, const float *b, int64_t n)
 static void tgi_gather_columns(char *y, int64_t y_step, const char *x, int64_t row_step, int64_t column_step,
                                int64_t rows, int64_t columns, int64_t size)
 {
-    for (int64_t column = 0; column < columns; ++column)
+    for (int64_t column = 0; columns <= rows && column < columns; ++column)
         tgi_copy_run(y + column * size, y_step, x + column * column_step, row_step, rows, size);
+    for (int64_t row = 0; rows < columns && row < rows; ++row) /* contiguous f32 8x4x2048:t, where none are left */
+        tgi_copy_run(y + row * y_step, size, x + row * row_step, column_step, columns, size);
 }
 
 /* tgi_gather_columns for elements of two bytes whose rows are neighbours, eight by eight, for rot90 bf16 256x64 count=1
