@@ -19908,7 +19908,9 @@ tg_tensor *tg_signbit(tg_tensor *x)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_signbit, NULL, &x)) return NULL;
     c.S->grad_off = true; /* closing the composite's scope restores it */
-    tg_tensor *sign = tgi_dtypes[x->dtype].floating ? tg_copysign(tg_ones_like(x), x) : x;
+    tg_tensor *sign = x;
+    if (tgi_dtypes[x->dtype].floating)
+        sign = tg_copysign(tg_full_on(TG_SCALAR, 1, (tg_dtype)x->dtype, tgi_device_of(x)), x);
     return tgi_composite_end(&c, tg_lt_scalar(sign, 0));
 }
 
