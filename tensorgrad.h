@@ -22116,6 +22116,7 @@ static tg_tensor *tgi_sum_of_squares(tg_tensor *x, const tg_shape *dims, bool ke
 {
     if (!x || !*scale) {
         if (centred) x = tg_sub(x, tg_mean_dims(x, *dims, true));
+        if (x && x->storage->backend->host) return tgi_square_sums(x, dims, keepdim); /* std f32 4194304 */
         return tg_sum_dims(tg_square(x), *dims, keepdim);
     }
     if (centred) { /* the mean and the differences may overflow, too */
@@ -22330,7 +22331,7 @@ static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, const tg
     } else { /* shifted by the largest, where that is finite */
         shift = tg_amax_dims(x, *dims, true);
         shift = tg_masked_fill(shift, tg_isinf(shift), 0);
-        y = tg_log(tg_sum_dims(tg_exp(tg_sub(x, shift)), *dims, keepdim));
+        y = tg_log(tg_sum_dims(tg_exp_(tg_sub(x, shift)), *dims, keepdim));
         y = y ? tg_add(y, tg_reshape(shift, tgi_shape_of(y))) : NULL;
     }
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
