@@ -55855,42 +55855,83 @@ static inline int64_t tgi_windows_before(int64_t n, int64_t stride)
     return stride == 1 ? n : stride == 2 ? n >> 1 : n / stride;
 }
 
-/* The windows along the last dim whose tap sees one of the elements [from, to): [*first, *end). */
-static void tgi_windows_within(const tgi_im2col *m, int64_t tap, int64_t from, int64_t to, int64_t *first, int64_t *end)
+/* The windows along dim d whose tap sees one of the elements [from, to): [*first, *end). */
+static void tgi_windows_within(const tgi_im2col *m, int d, int64_t tap, int64_t from, int64_t to, int64_t *first,
+                               int64_t *end)
 {
-    const int64_t stride = m->stride[2], shift = m->before[2] - tap * m->dilation[2] + stride - 1; /* rounds up */
+    const int64_t stride = m->stride[d], shift = m->before[d] - tap * m->dilation[d] + stride - 1; /* rounds up */
     *first = from + shift > 0 ? tgi_windows_before(from + shift, stride) : 0;
-    *end = to + shift > 0 ? tgi_at_most(tgi_windows_before(to + shift, stride), m->windows[2]) : 0;
+    *end = to + shift > 0 ? tgi_at_most(tgi_windows_before(to + shift, stride), m->windows[d]) : 0;
 }
 
-/* Items: rows of columns, what one tap sees in the windows of one channel of one image. */
+/* Place k along the kernel's dims, and along dim d the windows [first[d], end[d]) in which it sees an element; the one
+   that the first of them sees is element[d]. */
+typedef struct {
+    int64_t k[3], first[3], end[3], element[3];
+    bool all, none; /* of the windows see an element */
+} tgi_tap;
+
+static void tgi_tap_of(const tgi_im2col *m, int64_t entry, tgi_tap *tap)
+{
+    tap->all = true;
+    tap->none = false;
+    for (int d = 2; d >= 0; entry /= m->kernel[d], --d) {
+        tap->k[d] = m->kernel[d] == 1 ? 0 : entry % m->kernel[d];
+        tgi_windows_within(m, d, tap->k[d], 0, m->size[d], tap->first + d, tap->end + d);
+        tap->element[d] = tap->first[d] * m->stride[d] + tap->k[d] * m->dilation[d] - m->before[d];
+        tap->all = tap->all && tap->first[d] == 0 && tap->end[d] == m->windows[d];
+        tap->none = tap->none || tap->first[d] >= tap->end[d];
+    }
+}
+
+/* Bytes of the windows of an image up to which all are set to zero before those that see an element are written: less
+   work than to find the zeros between short rows. */
+enum { TGI_IM2COL_SMALL = 8192 };
+
+/* to [windows..] = what the tap sees in an image. */
+static void tgi_im2col_image(const tgi_im2col *m, const tgi_tap *tap, const char *image, char *to)
+{
+    const int64_t *const windows = m->windows, *const step = m->image.stride, *const first = tap->first;
+    const int64_t size = tgi_bytes_of(m->image.dtype), row = windows[2] * size, plane = windows[1] * row;
+    const bool zeros = !tap->all && (tap->none || windows[0] * plane <= TGI_IM2COL_SMALL);
+    const int64_t n = tap->end[2] - first[2], rows = tap->end[1] - first[1];
+    const int64_t x_plane = m->stride[0] * step[2], x_row = m->stride[1] * step[3], x_step = m->stride[2] * step[4];
+    image += (tap->element[0] * step[2] + tap->element[1] * step[3] + tap->element[2] * step[4]) * size;
+    if (zeros) memset(to, 0, (size_t)(windows[0] * plane));
+    for (int64_t w0 = zeros ? first[0] : 0; w0 < (zeros ? tap->end[0] : windows[0]) && !tap->none; ++w0) {
+        char *const y = to + w0 * plane, *const inside = y + first[1] * row;
+        const bool sees = w0 >= first[0] && w0 < tap->end[0];
+        if (!zeros && !sees) memset(y, 0, (size_t)plane);
+        if (!sees) continue;
+        tgi_gather(inside + first[2] * size, row, image + (w0 - first[0]) * x_plane * size, x_row * size, x_step * size,
+                   rows, n, size);
+        if (zeros || tap->all) continue;
+        memset(y, 0, (size_t)(first[1] * row));
+        for (int64_t w1 = 0; w1 < rows && n < windows[2]; ++w1) {
+            memset(inside + w1 * row, 0, (size_t)(first[2] * size));
+            memset(inside + w1 * row + tap->end[2] * size, 0, (size_t)((windows[2] - tap->end[2]) * size));
+        }
+        memset(inside + rows * row, 0, (size_t)((windows[1] - tap->end[1]) * row));
+    }
+}
+
+/* Items: what one tap sees in the windows of one channel of one image. */
 static void tgi_im2col_range(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_im2col *m = (const tgi_im2col *)job;
     const int64_t *const windows = m->windows, *const step = m->image.stride;
-    const int64_t size = tgi_bytes_of(m->image.dtype), row = windows[2] * size;
-    char *to = (char *)m->columns.data + first * windows[0] * windows[1] * row;
+    const int64_t size = tgi_bytes_of(m->image.dtype), bytes = windows[0] * windows[1] * windows[2] * size;
+    const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
+    char *to = (char *)m->columns.data + first * bytes;
+    int64_t image = first % m->images, entry = first / m->images;
     (void)thread;
-    for (; first < end; ++first) {
-        int64_t tap[3], element[3], from, until, rest = first / m->images;
-        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) tap[d] = rest % m->kernel[d];
-        const char *image = (const char *)m->image.data + (first % m->images * step[0] + rest * step[1]) * size;
-        tgi_windows_within(m, tap[2], 0, m->size[2], &from, &until);
-        element[2] = from * m->stride[2] + tap[2] * m->dilation[2] - m->before[2];
-        for (int64_t window = 0; window < windows[0] * windows[1]; ++window, to += row) {
-            element[0] = window / windows[1] * m->stride[0] + tap[0] * m->dilation[0] - m->before[0];
-            element[1] = window % windows[1] * m->stride[1] + tap[1] * m->dilation[1] - m->before[1];
-            if (element[0] < 0 || element[0] >= m->size[0] || element[1] < 0 || element[1] >= m->size[1] ||
-                from >= until) {
-                memset(to, 0, (size_t)row);
-                continue;
-            }
-            memset(to, 0, (size_t)(from * size));
-            tgi_copy_run(to + from * size, size,
-                         image + (element[0] * step[2] + element[1] * step[3] + element[2] * step[4]) * size,
-                         m->stride[2] * step[4] * size, until - from, size);
-            memset(to + until * size, 0, (size_t)(row - until * size));
-        }
+    for (; first < end; image = 0, ++entry) {
+        const int64_t channel = entry / taps;
+        const char *const x = (const char *)m->image.data + channel * step[1] * size;
+        tgi_tap tap;
+        tgi_tap_of(m, entry - channel * taps, &tap);
+        for (; first < end && image < m->images; ++first, ++image, to += bytes)
+            tgi_im2col_image(m, &tap, x + image * step[0] * size, to);
     }
 }
 
@@ -55915,7 +55956,7 @@ static void tgi_col2im_run(const tgi_im2col *m, const int64_t *row, int64_t from
             window[1] = tgi_window_of(m, 1, row[3], tap[1]);
             for (tap[2] = 0; tap[2] < m->kernel[2] && window[1] >= 0; ++tap[2]) {
                 int64_t entry = ((row[1] * m->kernel[0] + tap[0]) * m->kernel[1] + tap[1]) * m->kernel[2] + tap[2];
-                tgi_windows_within(m, tap[2], from, from + run, &first, &end);
+                tgi_windows_within(m, 2, tap[2], from, from + run, &first, &end);
                 if (first >= end) continue;
                 entry = ((entry * m->images + row[0]) * windows[0] + window[0]) * windows[1] + window[1];
                 const char *terms = (const char *)m->columns.data + (entry * windows[2] + first) * size;
@@ -55952,12 +55993,63 @@ static void tgi_col2im_range(const void *job, int thread, int64_t first, int64_t
     }
 }
 
+TGI_LOOPS_BEGIN
+/* y [rows, n] += x [rows, n]; steps in elements, those of x are side by side. */
+#define TGI_COL2IM_ADD(name, type)                                                                                   \
+    static void tgi_col2im_add_##name(char *y_, int64_t y_row, int64_t y_step, const char *x_, int64_t x_row,        \
+                                      int64_t rows, int64_t n)                                                       \
+    {                                                                                                                \
+        type *y = (type *)(void *)y_;                                                                                \
+        const type *x = (const type *)(const void *)x_;                                                              \
+        for (; rows > 0; --rows, y += y_row, x += x_row) {                                                           \
+            for (int64_t i = 0; y_step == 1 && i < n; ++i) y[i] += x[i];                                             \
+            for (int64_t i = 0; y_step == 2 && i < n; ++i) y[2 * i] += x[i];                                         \
+            for (int64_t i = 0; y_step > 2 && i < n; ++i) y[y_step * i] += x[i];                                     \
+        }                                                                                                            \
+    }
+TGI_COL2IM_ADD(f32, float)
+TGI_COL2IM_ADD(f64, double)
+TGI_LOOPS_END
+
+/* Items: planes of the image, [images, channels, size[0]], whose rows are f32 or f64 without gaps.  Each tap adds what
+   all windows have for it, so that an element adds its terms in the order of tgi_col2im_run. */
+static void tgi_col2im_planes(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_im2col *m = (const tgi_im2col *)job;
+    const int64_t *const windows = m->windows, *const step = m->image.stride, *const kernel = m->kernel;
+    const int64_t size = tgi_bytes_of(m->image.dtype), taps = kernel[0] * kernel[1] * kernel[2];
+    const int64_t row = m->size[2] * size, window_plane = windows[1] * windows[2];
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t e0 = first % m->size[0], channel = first / m->size[0] % m->channels;
+        const int64_t image = first / (m->size[0] * m->channels);
+        char *const y = (char *)m->image.data + (image * step[0] + channel * step[1] + e0 * step[2]) * size;
+        for (int64_t e1 = 0; e1 < m->size[1] && step[3] != m->size[2]; ++e1)
+            memset(y + e1 * step[3] * size, 0, (size_t)row);
+        if (step[3] == m->size[2]) memset(y, 0, (size_t)(m->size[1] * row));
+        for (int64_t k = 0; k < taps; ++k) {
+            tgi_tap tap;
+            tgi_tap_of(m, k, &tap);
+            const int64_t w0 = tgi_window_of(m, 0, e0, tap.k[0]), n = tap.end[2] - tap.first[2];
+            const int64_t entry = ((channel * taps + k) * m->images + image) * windows[0] + w0;
+            const int64_t x = entry * window_plane + tap.first[1] * windows[2] + tap.first[2];
+            if (w0 < 0 || tap.none) continue;
+            (m->image.dtype == TG_F32 ? tgi_col2im_add_f32 : tgi_col2im_add_f64)(
+                y + (tap.element[1] * step[3] + tap.element[2]) * size, m->stride[1] * step[3], m->stride[2],
+                (const char *)m->columns.data + x * size, windows[2], tap.end[1] - tap.first[1], n);
+        }
+    }
+}
+
 static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
 {
-    const int64_t items = m->images * m->channels * m->size[0] * m->size[1];
+    const tg_dtype dtype = m->image.dtype;
+    const int64_t planes = m->images * m->channels * m->size[0], rows = planes * m->size[1];
     const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
-    const double work = TGI_LIGHT_WORK * (double)items * (double)m->size[2] * (double)taps;
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_range, m);
+    const int threads = tgi_threads_for(S, TGI_LIGHT_WORK * (double)rows * (double)m->size[2] * (double)taps);
+    const bool by_planes = (dtype == TG_F32 || dtype == TG_F64) && m->image.stride[4] == 1 && planes >= threads;
+    const int64_t items = by_planes ? planes : rows;
+    tgi_parallel_for((int)tgi_at_most(threads, items), items, by_planes ? tgi_col2im_planes : tgi_col2im_range, m);
     return true;
 }
 

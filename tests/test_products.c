@@ -364,11 +364,11 @@ static bool convolve(tg_tensor *const *in, const int *p, tg_tensor **result)
                    : dims == 2 ? tg_conv2d(x, w, bias, stride, padding, dilation, p[3])
                                : tg_conv3d(x, w, bias, stride, padding, dilation, p[3]);
     tg_seed(7);
-    tg_tensor *g = y ? integers(tg_shape_of(y), TG_F32) : NULL;
+    tg_tensor *g = y ? integers(tg_shape_of(y), tg_dtype_of(x)) : NULL;
     result[0] = y;
     if (!g || tg_gradients(&y, 1, &g, in, 3, result + 1, 0) != TG_OK) return false;
     const tg_shape more = TG_SHAPE(0);
-    bias = integers(TG_SHAPE(tg_dim(x, 1)), TG_F32);
+    bias = integers(TG_SHAPE(tg_dim(x, 1)), tg_dtype_of(x));
     result[4] = dims == 1   ? tg_conv_transpose1d(g, w, bias, stride, padding, more, p[3], dilation)
                 : dims == 2 ? tg_conv_transpose2d(g, w, bias, stride, padding, more, p[3], dilation)
                             : tg_conv_transpose3d(g, w, bias, stride, padding, more, p[3], dilation);
@@ -390,7 +390,8 @@ TEST(convolutions)
         {4, {2, 8, 13, 40}, {4, 4, 3, 3}, {3, 1, 2, 2}},      {3, {2, 6, 77}, {6, 1, 9}, {4, 3, 1, 6}},
         {5, {2, 3, 6, 7, 9}, {3, 1, 3, 2, 3}, {2, 1, 1, 3}},  {4, {1, 4, 3, 4}, {4, 1, 3, 3}, {1, 0, 1, 4}},
         {4, {2, 3, 15, 17}, {3, 1, 2, 2}, {3, 0, 1, 3}},      {4, {1, 40, 7, 8}, {140, 20, 3, 3}, {2, 1, 1, 2}},
-        {4, {2, 128, 4, 5}, {256, 128, 3, 3}, {1, 1, 1, 1}}};
+        {4, {2, 128, 4, 5}, {256, 128, 3, 3}, {1, 1, 1, 1}},  {5, {2, 2, 6, 20, 21}, {3, 2, 3, 3, 3}, {1, 1, 1, 1}},
+        {5, {1, 4, 4, 40, 50}, {4, 2, 2, 3, 2}, {2, 2, 1, 2}}};
     if (harness_skips_plain("convolutions: the fused ones against those composed")) return;
     for (size_t i = 0; i < sizeof row / sizeof *row; ++i) {
         for (int strided = 0; strided < 2; ++strided) {
@@ -402,6 +403,7 @@ TEST(convolutions)
             if (strided) x = tg_transpose(tg_contiguous(tg_transpose(x, 1, -1)), 1, -1);
             tg_tensor *w = integers(tg_make_shape(row[i].ndim, w_dim), TG_F32);
             tg_tensor *bias = integers(TG_SHAPE(w_dim[0], 2), TG_F32), *in[3] = {x, w, tg_select(bias, 1, strided)};
+            tg_tensor *wide[3];
             if (!strided) in[2] = tg_contiguous(in[2]);
             for (int k = 0; k < 3; ++k) tg_set_requires_grad(in[k], true);
             CHECK(convolve(in, row[i].p, fused));
@@ -409,6 +411,10 @@ TEST(convolutions)
             CHECK(convolve(in, row[i].p, composed));
             inside_compose(false);
             for (int k = 0; k < CONVOLVED; ++k) CHECK(tg_equal(tg_detach(fused[k]), tg_detach(composed[k])));
+            for (int k = 0; k < 3; ++k) wide[k] = tg_set_requires_grad(tg_to_dtype(tg_detach(in[k]), TG_F64), true);
+            CHECK(convolve(wide, row[i].p, composed)); /* f64 is composed on the CPU */
+            for (int k = 0; k < CONVOLVED; ++k)
+                CHECK(tg_equal(tg_to_dtype(tg_detach(fused[k]), TG_F64), tg_detach(composed[k])));
             if (strided) continue; /* has cost the oracle once already */
             oracle_begin();
             for (int k = 0; k < 3; ++k) in[k] = tg_set_requires_grad(copy_here(in[k]), true);
