@@ -56128,6 +56128,7 @@ typedef struct {
     int64_t batch, begin, end;
     char *scratch;
     tgi_flash_array array[TGI_FLASH_ARRAYS];
+    const char *packed[TGI_FLASH_ARRAYS]; /* the data of which an array has panels, or NULL */
 } tgi_flash;
 
 /* Begins an array in scratch memory, in rows that are `row` numbers apart. */
@@ -56160,10 +56161,13 @@ static bool tgi_flash_lies(tgi_flash *f, int array, tgi_matrix x, int64_t first,
     return true;
 }
 
-/* Packs x [lanes, n] into panels [lanes / nr][n, nr]. */
+/* Packs x [lanes, n] into panels [lanes / nr][n, nr], unless the head before had the same keys and values (groups of
+   queries: scaled_dot_product_attention_ex bf16 1x12x64x64,1x4x64x64). */
 static void tgi_flash_pack(tgi_flash *f, int array, tgi_matrix x, int64_t lanes, int64_t n)
 {
     const tgi_flash_job *job = f->job;
+    if (f->packed[array] == x.data) return;
+    f->packed[array] = x.data;
     char *panel = tgi_flash_scratch(f, array, job->nr, job->nr * n);
     for (int64_t lane = 0; lane < lanes; lane += job->nr, panel += job->nr * n * job->size) {
         tgi_gemm_pack(job->compute, panel, (int)job->nr, x, false, lane, lanes - lane, 0, n);
@@ -56450,11 +56454,12 @@ static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     const int64_t queries = job->a->queries, blocks = (queries + job->block - 1) / job->block;
+    TGI_ZEROED(tgi_flash, f);
+    f.job = job, f.scratch = scratch;
     for (; first < end; ++first) {
         const int64_t batch = first / job->pieces, piece = first % job->pieces;
         const int64_t begin = blocks * piece / job->pieces, stop = blocks * (piece + 1) / job->pieces;
-        TGI_ZEROED(tgi_flash, f);
-        f.job = job, f.batch = batch, f.scratch = scratch;
+        f.batch = batch;
         f.begin = begin * job->block, f.end = tgi_at_most(stop * job->block, queries);
         (job->a->g.data ? tgi_flash_backward : tgi_flash_forward)(&f);
     }

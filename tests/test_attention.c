@@ -285,6 +285,32 @@ TEST(large_scores)
     }
 }
 
+/* Heads that share keys or values, as views of one head, have the results of heads with copies of these: neighbouring
+ * heads, others, and keys alone. */
+TEST(attention_of_shared_keys)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    for (int i = 0; i < 24; ++i) {
+        const int which = i / 4 % 3;
+        TG_SCOPE;
+        const tg_shape one = which == 1 ? TG_SHAPE(1, 3, 33, 20) : TG_SHAPE(2, 1, 33, 20), all = TG_SHAPE(2, 3, 33, 20);
+        tg_tensor *in[3], *copy[3], *y[2], *g[2][3];
+        for (int k = 0; k < 3; ++k) {
+            const tg_shape shape = k == 0 ? TG_SHAPE(2, 3, 20, 20) : which == 2 && k == 2 ? all : one;
+            tg_tensor *x = tg_to_dtype(tg_randn_on(shape, TG_F32, HERE), dtypes[i % 4]);
+            in[k] = tg_set_requires_grad(k ? tg_expand(x, all) : x, true);
+            copy[k] = tg_set_requires_grad(tg_clone(tg_contiguous(tg_detach(in[k]))), true);
+        }
+        y[0] = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, i >= 12, 0);
+        y[1] = tg_scaled_dot_product_attention(copy[0], copy[1], copy[2], NULL, 0, i >= 12, 0);
+        CHECK(tg_equal(tg_detach(y[0]), tg_detach(y[1])));
+        tg_tensor *start = tg_randn_like(tg_detach(y[0]));
+        CHECK(tg_gradients(&y[0], 1, &start, in, 3, g[0], 0) == TG_OK);
+        CHECK(tg_gradients(&y[1], 1, &start, copy, 3, g[1], 0) == TG_OK);
+        for (int k = 0; k < 3; ++k) CHECK(tg_equal(g[0][k], g[1][k]));
+    }
+}
+
 /* Rotary embedding where nothing is recorded, which works in a copy, equals the recorded one, is contiguous, and leaves
  * x alone: all dtypes, mixed ones, broadcast angles, a permuted x, and elements that stay. */
 TEST(rope_with_and_without_a_graph)
@@ -323,6 +349,7 @@ int main(int argc, char **argv)
     RUN(attention_of_few_queries_in_bf16);
     RUN(attention_of_few_queries);
     RUN(large_scores);
+    RUN(attention_of_shared_keys);
     RUN(rope_with_and_without_a_graph);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
