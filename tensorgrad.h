@@ -8917,6 +8917,23 @@ TGI_INLINE void tgi_factor_put(const tgi_factor *f, void *data, int64_t at, doub
     else ((float *)data)[at] = (float)x;
 }
 
+#ifndef TGI_CUDA_COMPANION
+/* x [n] = narrow [n], and back.  Four at a time, of which the compiler makes vectors: matrices are small and many
+   (linalg_lu_solve f32 1024x4x4,1024x4x4). */
+TGI_INLINE void tgi_factor_widen(int64_t n, const float *narrow, double *x)
+{
+    for (; n >= 4; n -= 4, x += 4, narrow += 4)
+        x[0] = (double)narrow[0], x[1] = (double)narrow[1], x[2] = (double)narrow[2], x[3] = (double)narrow[3];
+    for (int64_t i = 0; i < n; ++i) x[i] = (double)narrow[i];
+}
+TGI_INLINE void tgi_factor_narrow(int64_t n, const double *x, float *narrow)
+{
+    for (; n >= 4; n -= 4, x += 4, narrow += 4)
+        narrow[0] = (float)x[0], narrow[1] = (float)x[1], narrow[2] = (float)x[2], narrow[3] = (float)x[3];
+    for (int64_t i = 0; i < n; ++i) narrow[i] = (float)x[i];
+}
+#endif
+
 /* x [rows, cols] = what lies in data with these steps. */
 TGI_CALLED void tgi_factor_load(const tgi_factor *f, const void *data, const int64_t *step, int64_t batch, int64_t rows,
                                 int64_t cols, double *x)
@@ -8926,6 +8943,15 @@ TGI_CALLED void tgi_factor_load(const tgi_factor *f, const void *data, const int
     cols = whole ? rows * cols : cols, rows = whole ? 1 : rows; /* the matrix is one row then */
     const float *const narrow = (const float *)data + first;
     const double *const wide = (const double *)data + first;
+#ifndef TGI_CUDA_COMPANION
+    if (across == 1) {
+        for (int64_t i = 0; i < rows; ++i) {
+            if (f->dtype == TG_F64) memcpy(x + i * cols, wide + i * down, (size_t)cols * sizeof *x);
+            else tgi_factor_widen(cols, narrow + i * down, x + i * cols);
+        }
+        return;
+    }
+#endif
     for (int64_t i = 0; i < rows && f->dtype == TG_F64; ++i) {
         TGI_FACTOR_EACH(j, cols) x[i * cols + j] = wide[i * down + j * across];
     }
@@ -8945,6 +8971,13 @@ TGI_CALLED void tgi_factor_store(const tgi_factor *f, int which, int64_t batch, 
     float *const narrow = (float *)out + batch * rows * cols;
     double *const wide = (double *)out + batch * rows * cols;
     cols = turned ? cols : rows * cols, rows = turned ? rows : 1; /* the matrix is one row unless it is turned */
+#ifndef TGI_CUDA_COMPANION
+    if (!turned) {
+        if (f->dtype == TG_F64) memcpy(wide, x, (size_t)cols * sizeof *x);
+        else tgi_factor_narrow(cols, x, narrow);
+        return;
+    }
+#endif
     for (int64_t i = 0; i < rows && f->dtype == TG_F64; ++i) {
         TGI_FACTOR_EACH(j, cols) wide[i * cols + j] = x[i * down + j * across];
     }
