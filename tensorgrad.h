@@ -48387,10 +48387,14 @@ typedef struct {
 /* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64, u8, i8, i16, i32; the last three may
    be NULL.  Results are doubles or, of integers, int64_t.  fold: *result = the combination of *result and x [n].
    across: result [n] = the combination of each result[i] with column i of x [rows, n], n <= TGI_REDUCE_WIDTH; step in
-   bytes, from row to row. */
+   bytes, from row to row.
+   rows: fold for each row of x [rows, n] of f32 or f64, where n is a multiple of TGI_LANES and, of sums, TGI_SUM_BLOCK
+   at most; result [rows].  NULL: there is none, and none of products of f32 where it would not be faster. */
+typedef void (*tgi_fold_of_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
 typedef struct {
     void (*fold[7])(void *result, const void *x, int64_t n);
     void (*across[7])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+    tgi_fold_of_rows rows[2];
 } tgi_reduction_row;
 enum { TGI_REDUCE_WIDTH = 512 };
 
@@ -48594,6 +48598,7 @@ typedef struct tgi_kernels {
     void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
     const tgi_reduction_row *reductions; /* as tgi_reduction */
     void (*squares[2])(void *result, const void *x, int64_t n); /* a fold of sum, but of the squares of x */
+    tgi_fold_of_rows squares_rows[2];
     void (*softmax[2])(void *y, const void *x, int64_t n, bool log_of_it);
     void (*softmax_backward[2])(void *dx, const void *g, const void *y, int64_t n, bool log_of_it);
     void (*softmax_sums)(const tgi_softmax_rows *rows);
@@ -50378,6 +50383,7 @@ typedef union {
 typedef struct {
     const tgi_kernels *kernels;
     void (*fold)(void *result, const void *x, int64_t n); /* of the dtype that is computed in, as `across` */
+    tgi_fold_of_rows fold_rows;                           /* fold for rows, or NULL */
     void (*across_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
     void (*across_sums)(void *result, const void *x, int64_t step, int64_t rows, int64_t n); /* of accumulators */
     tgi_accumulator identity;
@@ -50400,6 +50406,17 @@ static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_
     job->fold(sum, x, n);
 }
 
+/* sums [rows]: folds rows of n elements of the dtype that is computed in, `step` bytes apart. */
+static void tgi_fold_runs(const tgi_reduce_job *job, const char *x, int64_t step, int64_t rows, int64_t n,
+                          tgi_accumulator *sums)
+{
+    if (job->fold_rows && n > 0 && n <= job->block && n % TGI_LANES == 0) {
+        job->fold_rows(sums, x, step, rows, n);
+        return;
+    }
+    for (int64_t i = 0; i < rows; ++i) tgi_fold_run(job, x + i * step, n, sums + i);
+}
+
 /* Folds elements [first, end) of the reduced dims of one output into *sum; base: the output's offset in bytes. */
 static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
 {
@@ -50414,7 +50431,7 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
         n = direct ? end - first : tgi_at_most(end - first, TGI_TILE);
         if (long_runs) n = tgi_cursor_run(&cursor, iter, n);
         if (direct) {
-            tgi_fold_run(job, cursor.at[0] + base, n, sum);
+            tgi_fold_runs(job, cursor.at[0] + base, 0, 1, n, sum);
             tgi_cursor_advance(&cursor, iter, n);
             continue;
         }
@@ -50441,8 +50458,7 @@ static void tgi_fold_converted(const tgi_reduce_job *job, const char *x, int64_t
         for (int64_t done = 0, run; done < n; done += run) {
             run = tgi_at_most(n - done, TGI_TILE);
             tgi_load_elements(job->compute, &tile, dtype, x + i * step + done * size, size, rows * run);
-            for (int64_t row = 0; row < rows; ++row)
-                tgi_fold_run(job, (const char *)&tile + row * run * tgi_bytes_of(job->compute), run, sums + i + row);
+            tgi_fold_runs(job, (const char *)&tile, run * tgi_bytes_of(job->compute), rows, run, sums + i);
         }
     }
 }
@@ -50456,14 +50472,9 @@ static void tgi_fold_pieces(const tgi_reduce_job *job, int64_t base, int64_t ste
     const int64_t size = tgi_bytes_of(iter->dtype[0]);
     const char *const x = iter->data[0] + base + first * size;
     const bool rows = iter->ndim == 1 && iter->stride[0][0] == size, direct = rows && iter->dtype[0] == job->compute;
-    if (rows && !direct) {
-        tgi_fold_converted(job, x, step, width, end - first, sums);
-        return;
-    }
-    for (int64_t i = 0; i < width; ++i) {
-        if (direct) tgi_fold_run(job, x + i * step, end - first, sums + i);
-        else tgi_fold_piece(job, base + i * step, first, end, sums + i);
-    }
+    if (direct) tgi_fold_runs(job, x, step, width, end - first, sums);
+    else if (rows) tgi_fold_converted(job, x, step, width, end - first, sums);
+    for (int64_t i = 0; i < width && !rows; ++i) tgi_fold_piece(job, base + i * step, first, end, sums + i);
 }
 
 /* As tgi_fold_pieces, but row by row of the reduced dims, across the outputs.  Elements that have gaps between them or
@@ -50677,14 +50688,14 @@ static void tgi_long_rows_of_outputs(tgi_iter *kept)
 }
 
 /* Up to how many elements a row is reduced beside others, in tiles that turn it, rather than by itself.  Rows without
-   gaps that are as long as the lanes of tgi_fold_row are faster by themselves, but for the extremes of f32, whose lanes
-   take longer to combine; those of halves from 16 on, for many are converted at once (sum_dim bf16 2048x32 dim=1).
-   step: from row to row. */
+   gaps that are as long as the lanes of tgi_fold_row are faster by themselves, but for the extremes of f32 without a
+   fold of rows, whose lanes take longer to combine; those of halves from 16 on, for many are converted at once (sum_dim
+   bf16 2048x32 dim=1).  step: from row to row. */
 static int64_t tgi_across_most(const tgi_reduce_job *job, tgi_reduction kind, int64_t step)
 {
     const tg_dtype dtype = job->reduced.dtype[0];
     const int64_t size = tgi_bytes_of(dtype), n = job->reduced.numel;
-    const bool extremes = dtype == TG_F32 && (kind == TGI_AMAX || kind == TGI_AMIN);
+    const bool extremes = dtype == TG_F32 && (kind == TGI_AMAX || kind == TGI_AMIN) && !job->fold_rows;
     if (job->reduced.ndim > 1 || job->reduced.stride[0][0] != size || extremes) return TGI_SHORT_ROW;
     if (dtype == job->compute) return TGI_SHORT_ROW - 1;
     return step == n * size ? TGI_SHORT_ROW / 2 - 1 : TGI_SHORT_ROW;
@@ -50707,6 +50718,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
     job.block = reduce->kind != TGI_SUM ? INT64_MAX : TGI_SUM_BLOCK * (tgi_bytes_of(job.compute) == 1 ? 16 : 1);
     job.fold = reduce->squares ? job.kernels->squares[in.dtype == TG_F64] : row->fold[column];
+    job.fold_rows = reduce->squares ? job.kernels->squares_rows[in.dtype == TG_F64]
+                                    : column < 2 ? row->rows[column] : NULL;
     job.across_rows = row->across[column];
     job.across_sums = row->across[tgi_compute_index(job.sum)];
     if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
@@ -62774,8 +62787,21 @@ TGI_NOTE(f64, double, uint64_t)
 #define TGI_REDUCTION_LOOPS(name, loop)                                                                                \
     {TGI_F32_FOLD_##name(loop##_f32), TGI_LIGHT(loop##_f64), TGI_LIGHT(loop##_i64),                                    \
      TGI_LIGHT(loop##_u8) TGI_SIGNED_ROW_##name(loop)}
-#define TGI_REDUCTION_ROW(name, ...) \
-    {TGI_REDUCTION_LOOPS(name, name##_fold), TGI_REDUCTION_LOOPS(name, name##_across)},
+#define TGI_REDUCTION_ROW(name, ...)                                                        \
+    {TGI_REDUCTION_LOOPS(name, name##_fold), TGI_REDUCTION_LOOPS(name, name##_across),      \
+     {TGI_F32_ROWS_##name(name##_rows_f32), TGI_F64_ROWS_##name(name##_rows_f64)}},
+#define TGI_F32_ROWS_sum TGI_ROWS_OF
+#define TGI_F32_ROWS_prod TGI_ROWS_OF_PRODUCTS
+#define TGI_F32_ROWS_amax TGI_ROWS_OF
+#define TGI_F32_ROWS_amin TGI_ROWS_OF
+#define TGI_F32_ROWS_any(loop) NULL
+#define TGI_F32_ROWS_all(loop) NULL
+#define TGI_F64_ROWS_sum TGI_ROWS_OF
+#define TGI_F64_ROWS_prod TGI_ROWS_OF
+#define TGI_F64_ROWS_amax TGI_ROWS_OF
+#define TGI_F64_ROWS_amin TGI_ROWS_OF
+#define TGI_F64_ROWS_any(loop) NULL
+#define TGI_F64_ROWS_all(loop) NULL
 #endif
 TGI_REDUCTIONS(TGI_FOLDS)
 
@@ -62797,6 +62823,219 @@ TGI_SQUARES(f32, float)
 TGI_SQUARES(f64, double)
 #else /* vectors of doubles twice as long halve the time of products in doubles alone (prod f32 65536) */
 TGI_FOLD(prod, f32, float, double, double, 1, a *x, uint32_t, NONE)
+#endif
+
+/* ---- folds of several rows ----
+
+   The combination of a short row's lanes takes longer than the row: each of its steps waits for the one before.  So
+   eight rows go together, or four of parts of eight bytes.  The lanes of each row are combined into one vector.  Then
+   each step takes two vectors, puts the lower halves of what is left of their rows into one and the upper halves into
+   another, and combines these, until one vector has a part of each row.  The order within a row is that of
+   tgi_fold_row.  Products of f32, which are conversions above all, have vectors twice as long.
+
+   A vector is of one type here; these functions know its parts:
+           start   *lane = what changes nothing
+           take    *lane = the elements from x on, of the type of parts
+           join    *lane = the combinations of its parts and those of another
+           note    *odd becomes other than 0 if an element of x or of y is NaN; NULL: nobody asks */
+#undef TGI_ROWS_OF
+#undef TGI_ROWS_OF_PRODUCTS
+#define TGI_ROWS_OF(loop) NULL
+#define TGI_ROWS_OF_PRODUCTS(loop) NULL
+#ifdef TGI_AGAIN
+#undef TGI_ROWS_OF
+#define TGI_ROWS_OF TGI_LIGHT
+typedef int64_t TGI_V(lane) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
+typedef void (*TGI_V(lane_start))(TGI_V(lane) *lane);
+typedef void (*TGI_V(lane_take))(TGI_V(lane) *lane, const char *x);
+typedef void (*TGI_V(lane_join))(TGI_V(lane) *lane, const TGI_V(lane) *other);
+typedef void (*TGI_V(lane_note))(TGI_V(lane) *odd, const TGI_V(lane) *x, const TGI_V(lane) *y);
+#ifdef TGI_LIGHT_AS_AVX2
+typedef int64_t TGI_V(eight_parts) __attribute__((__vector_size__(64)));
+#else
+typedef int32_t TGI_V(eight_parts) __attribute__((__vector_size__(32)));
+#endif
+
+/* *row = the lanes of x [n], combined; n is a multiple of TGI_LANES.  each: parts of a vector; size: of an element. */
+TGI_ALWAYS_INLINE void TGI_V(fold_to_vector)(TGI_V(lane_start) start, TGI_V(lane_take) take, TGI_V(lane_join) join,
+                                             TGI_V(lane_note) note, int each, int64_t size, TGI_V(lane) *row,
+                                             TGI_V(lane) *odd, const char *x, int64_t n)
+{
+    const int all = (int)TGI_LANES / each; /* 4 or 8 */
+    const char *const end = x + n / (2 * (int)TGI_LANES) * (2 * (int)TGI_LANES) * size;
+    TGI_V(lane) lane[8], first, second;
+    TGI_UNROLL
+    for (int v = 0; v < all; ++v) start(lane + v);
+    for (; x < end; x += 2 * (int)TGI_LANES * size) {
+        TGI_UNROLL
+        for (int v = 0; v < all; ++v) {
+            take(&first, x + v * each * size), take(&second, x + ((int)TGI_LANES + v * each) * size);
+            if (note) note(odd, &first, &second);
+            join(&first, &second), join(lane + v, &first);
+        }
+    }
+    if (n % (2 * TGI_LANES) != 0) {
+        TGI_UNROLL
+        for (int v = 0; v < all; ++v) {
+            take(&first, x + v * each * size);
+            if (note) note(odd, &first, &first);
+            join(lane + v, &first);
+        }
+    }
+    TGI_UNROLL
+    for (int v = 0; v < all / 2; ++v) join(lane + v, lane + all / 2 + v);
+    TGI_UNROLL
+    for (int v = 0; v < all / 4; ++v) join(lane + v, lane + all / 4 + v);
+    if (all == 8) join(lane, lane + 1);
+    *row = lane[0];
+}
+
+/* row [8], of eight parts each: row[0] = the combination of the parts of each. */
+TGI_ALWAYS_INLINE void TGI_V(fold_eight)(TGI_V(lane_join) join, TGI_V(lane) *row)
+{
+    typedef TGI_V(eight_parts) parts;
+    for (int k = 0; k < 4; ++k) {
+        const parts a = (parts)row[k], b = (parts)row[k + 4];
+        const TGI_V(lane) high = (TGI_V(lane))TGI_PLACES(a, b, parts, 4, 5, 6, 7, 12, 13, 14, 15);
+        row[k] = (TGI_V(lane))TGI_PLACES(a, b, parts, 0, 1, 2, 3, 8, 9, 10, 11);
+        join(row + k, &high);
+    }
+    for (int k = 0; k < 2; ++k) {
+        const parts a = (parts)row[2 * k], b = (parts)row[2 * k + 1];
+        const TGI_V(lane) high = (TGI_V(lane))TGI_PLACES(a, b, parts, 2, 3, 10, 11, 6, 7, 14, 15);
+        row[k] = (TGI_V(lane))TGI_PLACES(a, b, parts, 0, 1, 8, 9, 4, 5, 12, 13);
+        join(row + k, &high);
+    }
+    const parts a = (parts)row[0], b = (parts)row[1];
+    const TGI_V(lane) high = (TGI_V(lane))TGI_PLACES(a, b, parts, 1, 3, 9, 11, 5, 7, 13, 15);
+    row[0] = (TGI_V(lane))TGI_PLACES(a, b, parts, 0, 2, 8, 10, 4, 6, 12, 14);
+    join(row, &high);
+}
+
+/* row [4], of four parts each: row[0] = the combination of the parts of each. */
+#ifndef TGI_LIGHT_AS_AVX2
+TGI_ALWAYS_INLINE void TGI_V(fold_four)(TGI_V(lane_join) join, TGI_V(lane) *row)
+{
+    typedef int64_t parts __attribute__((__vector_size__(32)));
+    for (int k = 0; k < 2; ++k) {
+        const parts a = (parts)row[k], b = (parts)row[k + 2];
+        const TGI_V(lane) high = (TGI_V(lane))TGI_PLACES(a, b, parts, 2, 3, 6, 7);
+        row[k] = (TGI_V(lane))TGI_PLACES(a, b, parts, 0, 1, 4, 5);
+        join(row + k, &high);
+    }
+    const parts a = (parts)row[0], b = (parts)row[1];
+    const TGI_V(lane) high = (TGI_V(lane))TGI_PLACES(a, b, parts, 1, 5, 3, 7);
+    row[0] = (TGI_V(lane))TGI_PLACES(a, b, parts, 0, 4, 2, 6);
+    join(row, &high);
+}
+#endif
+
+/* result [rows] = the combination of each with its row of x [rows, n]: see tgi_reduction_row.  Rows beside one with a
+   noted NaN go one by one, by `fold`. */
+TGI_ALWAYS_INLINE void TGI_V(fold_rows)(TGI_V(lane_start) start, TGI_V(lane_take) take, TGI_V(lane_join) join,
+                                        TGI_V(lane_note) note, tgi_fold_end end, int each, int64_t size,
+                                        void (*fold)(void *result, const void *x, int64_t n), double *result,
+                                        const char *x, int64_t step, int64_t rows, int64_t n)
+{
+    const uint64_t none = 0;
+    for (int64_t many; rows > 0; rows -= many, x += many * step, result += many) {
+        TGI_V(lane) row[8], odd = {0};
+        uint64_t any = 0;
+        many = tgi_at_most(rows, each);
+        for (int64_t k = 0; k < many; ++k)
+            TGI_V(fold_to_vector)(start, take, join, note, each, size, row + k, &odd, x + k * step, n);
+        for (int64_t k = many; k < each; ++k) row[k] = row[0];
+        for (int k = 0; note && k < (int)(sizeof odd / sizeof odd[0]); ++k) any |= (uint64_t)odd[k];
+        if (any) {
+            for (int64_t k = 0; k < many; ++k) fold(result + k, x + k * step, n);
+            continue;
+        }
+        if (each == 8) TGI_V(fold_eight)(join, row);
+#ifndef TGI_LIGHT_AS_AVX2
+        else TGI_V(fold_four)(join, row);
+#endif
+        for (int64_t k = 0; k < many; ++k)
+            end(result, k, (const char *)&row[0] + k * (int64_t)(sizeof row[0] / (size_t)each), &none);
+    }
+}
+
+#ifndef TGI_FOLD_ROWS
+/* Loads of elements as they are and as squares; combinations; notes.  parts: the type of a vector. */
+#define TGI_LANE_START(name, parts, identity)                     \
+    TGI_ALWAYS_INLINE void TGI_V(name##_start)(TGI_V(lane) *lane) \
+    {                                                             \
+        const parts zero = {0};                                   \
+        *lane = (TGI_V(lane))(zero + (identity));                 \
+    }
+#define TGI_LANE_TAKE(name, parts, expression)                           \
+    TGI_ALWAYS_INLINE void TGI_V(name)(TGI_V(lane) *lane, const char *x) \
+    {                                                                    \
+        const parts a = *(const parts *)(const void *)x;                 \
+        *lane = (TGI_V(lane))(expression);                               \
+    }
+#define TGI_LANE_JOIN(name, parts, expression)                                             \
+    TGI_ALWAYS_INLINE void TGI_V(name##_join)(TGI_V(lane) *lane, const TGI_V(lane) *other) \
+    {                                                                                      \
+        const parts a = (parts)*lane, x = (parts)*other;                                   \
+        *lane = (TGI_V(lane))(expression);                                                 \
+    }
+#define TGI_LANE_NOTE(name, parts, compare)                                                          \
+    TGI_ALWAYS_INLINE void TGI_V(name)(TGI_V(lane) *odd, const TGI_V(lane) *x, const TGI_V(lane) *y) \
+    {                                                                                                \
+        *odd |= (TGI_V(lane))compare((parts)*x, (parts)*y, 3); /* 3: unordered */                    \
+    }
+/* loop_dtype: fold_rows of the kind `name`, with these functions; fold: that of a row. */
+#define TGI_FOLD_ROWS(loop, name, dtype, type, each, start, take, join, note, fold)                                   \
+    static void TGI_V(loop##_##dtype)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)             \
+    {                                                                                                                 \
+        TGI_V(fold_rows)(TGI_V(start), TGI_V(take), TGI_V(join), note, TGI_V(name##_end_##dtype), each, sizeof(type), \
+                         TGI_V(fold##_##dtype), (double *)result, (const char *)x, step, rows, n);                    \
+    }
+/* All kinds, for this dtype; max and min: instructions. */
+#define TGI_FOLD_ROWS_OF(dtype, type, each, parts, max, min, compare)                                  \
+    TGI_LANE_START(lane_sum_##dtype, parts, 0)                                                         \
+    TGI_LANE_START(lane_max_##dtype, parts, -(type)HUGE_VAL)                                           \
+    TGI_LANE_START(lane_min_##dtype, parts, (type)HUGE_VAL)                                            \
+    TGI_LANE_TAKE(lane_take_##dtype, parts, a)                                                         \
+    TGI_LANE_TAKE(lane_square_##dtype, parts, a * a)                                                   \
+    TGI_LANE_JOIN(lane_sum_##dtype, parts, a + x)                                                      \
+    TGI_LANE_JOIN(lane_max_##dtype, parts, max(x, a))                                                  \
+    TGI_LANE_JOIN(lane_min_##dtype, parts, min(x, a))                                                  \
+    TGI_LANE_NOTE(lane_note_##dtype, parts, compare)                                                   \
+    TGI_FOLD_ROWS(sum_rows, sum, dtype, type, each, lane_sum_##dtype##_start, lane_take_##dtype,       \
+                  lane_sum_##dtype##_join, NULL, sum_fold)                                             \
+    TGI_FOLD_ROWS(squares_rows, sum, dtype, type, each, lane_sum_##dtype##_start, lane_square_##dtype, \
+                  lane_sum_##dtype##_join, NULL, squares)                                              \
+    TGI_FOLD_ROWS(amax_rows, amax, dtype, type, each, lane_max_##dtype##_start, lane_take_##dtype,     \
+                  lane_max_##dtype##_join, TGI_V(lane_note_##dtype), amax_fold)                        \
+    TGI_FOLD_ROWS(amin_rows, amin, dtype, type, each, lane_min_##dtype##_start, lane_take_##dtype,     \
+                  lane_min_##dtype##_join, TGI_V(lane_note_##dtype), amin_fold)
+#endif
+#ifndef TGI_LIGHT_AS_AVX2
+typedef float TGI_V(floats_8) __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
+typedef double TGI_V(doubles_4) __attribute__((__vector_size__(32), __aligned__(8), __may_alias__));
+TGI_FOLD_ROWS_OF(f32, float, 8, TGI_V(floats_8), __builtin_ia32_maxps256, __builtin_ia32_minps256,
+                 __builtin_ia32_cmpps256)
+TGI_FOLD_ROWS_OF(f64, double, 4, TGI_V(doubles_4), __builtin_ia32_maxpd256, __builtin_ia32_minpd256,
+                 __builtin_ia32_cmppd256)
+TGI_LANE_START(lane_prod_f64, TGI_V(doubles_4), 1)
+TGI_LANE_JOIN(lane_prod_f64, TGI_V(doubles_4), a * x)
+TGI_FOLD_ROWS(prod_rows, prod, f64, double, 4, lane_prod_f64_start, lane_take_f64, lane_prod_f64_join, NULL, prod_fold)
+#elif defined(TGI_TABLES)
+#undef TGI_ROWS_OF_PRODUCTS
+#define TGI_ROWS_OF_PRODUCTS TGI_V
+typedef float TGI_V(floats_8) __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
+typedef double TGI_V(doubles_8) __attribute__((__vector_size__(64), __aligned__(8), __may_alias__));
+TGI_ALWAYS_INLINE void TGI_V(lane_widen)(TGI_V(lane) *lane, const char *x)
+{
+    const TGI_V(doubles_8) none = {0};
+    const TGI_V(floats_8) a = *(const TGI_V(floats_8) *)(const void *)x;
+    *lane = (TGI_V(lane))__builtin_ia32_cvtps2pd512_mask(a, none, TGI_ALL_8, 4);
+}
+TGI_LANE_START(lane_prod_f32, TGI_V(doubles_8), 1)
+TGI_LANE_JOIN(lane_prod_f32, TGI_V(doubles_8), a * x)
+TGI_FOLD_ROWS(prod_rows, prod, f32, float, 8, lane_prod_f32_start, lane_widen, lane_prod_f32_join, NULL, prod_fold)
+#endif
 #endif
 static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
 
@@ -63496,6 +63735,7 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(random_normal),
     TGI_V(reductions),
     {TGI_LIGHT(squares_f32), TGI_LIGHT(squares_f64)},
+    {TGI_ROWS_OF(squares_rows_f32), TGI_ROWS_OF(squares_rows_f64)},
     {TGI_V(softmax_f32), TGI_F64_ROW(softmax)},
     {TGI_V(softmax_backward_f32), TGI_F64_ROW(softmax_backward)},
     TGI_V(softmax_sums_f32),

@@ -300,6 +300,41 @@ TEST(reductions_of_short_rows)
     }
 }
 
+/* Sums, extremes, norms and products along dim 2; the factors are powers of two, so that nothing is rounded. */
+static tg_tensor *reduced_rows(int op, tg_tensor *x)
+{
+    static tg_tensor *(*const ops[])(tg_tensor *, int, bool) = {tg_sum_dim, tg_amax_dim, tg_amin_dim};
+    if (op == 3) return without_nan(tg_norm_dim(x, 2, 2, false));
+    if (op < 3) return without_nan(ops[op](x, 2, false));
+    tg_tensor *large = tg_to_dtype(tg_gt_scalar(x, 0), tg_dtype_of(x));
+    return without_nan(tg_prod_dim(tg_add_scalar(tg_mul_scalar(large, 1.5), -2), 2, false));
+}
+
+/* Floats in rows of whole lanes, of which some are folded together: as many as that takes and not, beside one another,
+ * apart, and with other rows between them; with NaN in the last row, in all and in none; and norms, whose lanes are
+ * squares. */
+TEST(reductions_of_rows_together)
+{
+    static const int64_t lengths[] = {32, 64, 96, 512, 544}, rows[] = {1, 3, 4, 7, 8, 9, 21};
+    for (int i = 0; i < 5 * 7 * 4; ++i) {
+        TG_SCOPE;
+        const int64_t n = lengths[i % 5], many = rows[i / 5 % 7], dim[] = {2, many, n};
+        tg_tensor *x = integers(dim, dtypes[i / 35], 0), *two[2], *layout[3];
+        x = tg_mul(x, tg_sub_scalar(integers(dim, dtypes[i / 35], 0), 1.25));
+        tg_tensor *last = tg_select(tg_narrow(x, 1, i % 3 == 1 ? many - 1 : 0, i % 3 == 1 ? 1 : many), 2, n - 1);
+        if (i % 3 != 2) CHECK(tg_fill_(last, (double)NAN));
+        two[0] = two[1] = layout[0] = x;
+        layout[1] = tg_narrow(tg_cat(two, 2, 2), 2, 0, n);
+        layout[2] = tg_transpose(tg_contiguous(tg_transpose(x, 0, 1)), 0, 1);
+        for (int op = 0; op < 5; ++op) {
+            oracle_begin();
+            tg_tensor *wanted = reduced_rows(op, copy_here(x));
+            oracle_end();
+            for (int k = 0; k < 3; ++k) CHECK(is_exactly(reduced_rows(op, layout[k]), wanted));
+        }
+    }
+}
+
 TEST(softmax_along_a_dim)
 {
     static const double tolerance[] = {1e-5, 1e-12, 1e-2, 2e-3};
@@ -865,6 +900,7 @@ int main(int argc, char **argv)
     RUN(reductions_of_two);
     RUN(extremes_of_few_rows);
     RUN(reductions_of_short_rows);
+    RUN(reductions_of_rows_together);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
