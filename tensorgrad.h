@@ -57175,23 +57175,26 @@ TGI_ALWAYS_INLINE void tgi_channel_load(const tgi_channel_job *job, tgi_channel_
     item->run.g = item->loaded && norm->g ? g : tgi_row_from(&job->format, norm->g, place * norm->length, g);
 }
 
-/* The sums of channel_sums over the runs of an item, or of one of them; those that are held are one long run. */
+/* The sums of channel_sums over the runs of an item, or of one of them; those that are held are one long run, as are
+   the neighbouring ones of a group (channel_norm f32 8x64x16x16,64,64 count=4). */
 static void tgi_channel_add(const tgi_channel_job *job, tgi_channel_item *item, int64_t first, int64_t end)
 {
-    const bool together = job->held > 1 && !job->norm->g;
-    int64_t place;
+    const tgi_channel_norm *const norm = job->norm;
+    const bool held = job->held > 1, group = norm->kind == TGI_NORM_GROUPS && norm->dtype == job->format.compute;
+    const bool together = (held || group) && !norm->g;
+    int64_t place = 0;
     for (int64_t i = 0; i < item->sets; ++i) item->sum[0][i] = item->sum[1][i] = 0;
-    for (int64_t k = first; k < end; ++k) {
+    for (int64_t k = first; k < (held || !together ? end : first + 1); ++k) {
         tgi_channel_of(job, item, k, &place);
         tgi_channel_load(job, item, k, place);
         if (!together) job->kernels->channel_sums[tgi_compute_index(job->format.compute)](&item->run);
     }
     if (!together) return;
-    item->loaded = true;
-    item->run.x = item->part[0];
-    item->run.n *= job->held;
+    item->loaded = held;
+    if (held) item->run.x = item->part[0];
+    item->run.n *= job->runs;
     job->kernels->channel_sums[tgi_compute_index(job->format.compute)](&item->run);
-    item->run.n = job->norm->length;
+    item->run.n = norm->length;
 }
 
 /* out = channel_apply of run k */
@@ -57344,11 +57347,18 @@ static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
+/* Whether the sets of [samples, channels] are the columns of rows that are long enough. */
+static bool tgi_has_columns(const tgi_channel_norm *norm)
+{
+    enum { LEAST = 16 };
+    return norm->length == 1 && norm->kind != TGI_NORM_GROUPS && norm->channels >= LEAST;
+}
+
 /* Short runs are composed: a call of the kernels for each would cost more than it saves. */
 static bool tgi_channel_init(tgi_channel_job *job, const tgi_channel_norm *norm)
 {
-    enum { LEAST = 8, LEAST_COLUMNS = 16 };
-    const bool one = norm->length == 1 && norm->kind != TGI_NORM_GROUPS && norm->channels >= LEAST_COLUMNS;
+    enum { LEAST = 8 };
+    const bool one = tgi_has_columns(norm);
     memset(job, 0, sizeof *job);
     job->norm = norm;
     job->whole = norm->kind != TGI_NORM_GROUPS && norm->dtype == tgi_compute_dtype(norm->dtype);
@@ -57356,15 +57366,70 @@ static bool tgi_channel_init(tgi_channel_job *job, const tgi_channel_norm *norm)
     return !tgi_lacks_loops(norm->dtype) && (job->columns || norm->length >= LEAST);
 }
 
+/* to [n] = from [n], converted; no elements where one of them is NULL. */
+static bool tgi_channel_copy(tgi_thread *S, int64_t n, tg_dtype to_dtype, void *to, tg_dtype from_dtype,
+                             const void *from)
+{
+    tgi_operand out, in;
+    if (!to || !from) return true;
+    memset(&out, 0, sizeof out);
+    out.stride[0] = 1;
+    in = out;
+    out.data = (char *)to, out.dtype = to_dtype;
+    in.data = (char *)(uintptr_t)from, in.dtype = from_dtype;
+    return tgi_cpu_copy_over(S, 1, &n, out, in);
+}
+
+/* entry for halves whose sets are columns: by way of floats, in fewer passes than if it were composed
+   (batch_norm_by_running f16 1024x64,64:c,64:c,64,64). */
+static tgi_answer tgi_channel_by_floats(tgi_thread *S, const tgi_channel_norm *norm,
+                                        tgi_answer (*entry)(tgi_thread *S, const tgi_channel_norm *norm))
+{
+    const int64_t channels = norm->channels, n = norm->samples * channels;
+    const tg_dtype dtype = norm->dtype;
+    tgi_channel_norm wide = *norm;
+    size_t bytes = 0;
+    float *x = NULL;
+    if (tgi_mul_size((size_t)n + 2 * (size_t)channels, 2 * sizeof *x, &bytes)) x = (float *)tgi_alloc(S, bytes);
+    if (!x) return tgi_no_memory(S, "channel_norm", bytes ? bytes : SIZE_MAX), TGI_FAILED;
+    float *const g = x + n, *const weight = g + n, *const bias = weight + channels;
+    float *const dweight = bias + channels, *const dbias = dweight + channels;
+    wide.dtype = TG_F32;
+    wide.x = x, wide.g = norm->g ? g : NULL, wide.weight = weight, wide.bias = norm->bias ? bias : NULL;
+    wide.y = norm->y ? x : NULL, wide.dx = norm->dx ? x : NULL; /* element for element in place */
+    wide.dweight = norm->dweight ? dweight : NULL, wide.dbias = norm->dbias ? dbias : NULL;
+    tgi_answer answer = TGI_FAILED;
+    if (tgi_channel_copy(S, n, TG_F32, x, dtype, norm->x) && tgi_channel_copy(S, n, TG_F32, g, dtype, norm->g) &&
+        tgi_channel_copy(S, channels, TG_F32, weight, dtype, norm->weight) &&
+        tgi_channel_copy(S, channels, TG_F32, bias, dtype, norm->bias)) {
+        answer = entry(S, &wide);
+    }
+    if (answer == TGI_DONE && !(tgi_channel_copy(S, n, dtype, norm->y, TG_F32, x) &&
+                                tgi_channel_copy(S, n, dtype, norm->dx, TG_F32, x) &&
+                                tgi_channel_copy(S, channels, dtype, norm->dweight, TG_F32, dweight) &&
+                                tgi_channel_copy(S, channels, dtype, norm->dbias, TG_F32, dbias))) {
+        answer = TGI_FAILED;
+    }
+    tgi_free(S, x, bytes);
+    return answer;
+}
+
+static bool tgi_channel_goes_by_floats(const tgi_channel_norm *norm)
+{
+    return tgi_has_columns(norm) && norm->dtype != tgi_compute_dtype(norm->dtype) && !tgi_lacks_loops(norm->dtype);
+}
+
 static tgi_answer tgi_cpu_channel_norm(tgi_thread *S, const tgi_channel_norm *norm)
 {
     tgi_channel_job job;
+    if (tgi_channel_goes_by_floats(norm)) return tgi_channel_by_floats(S, norm, tgi_cpu_channel_norm);
     return tgi_channel_init(&job, norm) ? tgi_channel_run_all(S, &job, 0, tgi_channel_range) : TGI_COMPOSE;
 }
 
 static tgi_answer tgi_cpu_channel_norm_backward(tgi_thread *S, const tgi_channel_norm *norm)
 {
     tgi_channel_job job;
+    if (tgi_channel_goes_by_floats(norm)) return tgi_channel_by_floats(S, norm, tgi_cpu_channel_norm_backward);
     if (!tgi_channel_init(&job, norm)) return TGI_COMPOSE;
     const int64_t sums = 2 * norm->channels * (job.whole ? 1 : norm->samples);
     return tgi_channel_run_all(S, &job, sums, tgi_channel_backward_range);

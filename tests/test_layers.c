@@ -411,6 +411,55 @@ TEST(norms_of_halves)
     }
 }
 
+/* Halves in [samples, channels], by statistics of the batch and by running ones: y and the gradients are those of the
+   same numbers in f32, rounded. */
+TEST(norms_of_halves_in_columns)
+{
+    static const int64_t size[][2] = {{70, 40}, {3, 16}, {2, 100}, {33, 15}};
+    for (int i = 0; i < 16; ++i) {
+        const tg_dtype dtype = i % 2 ? TG_F16 : TG_BF16;
+        const int64_t samples = size[i / 4][0], channels = size[i / 4][1];
+        const bool training = i / 2 % 2, composed = channels < 16; /* by several ops, which round otherwise */
+        TG_SCOPE;
+        tg_tensor *mean = tg_randn(TG_SHAPE(channels)), *var = tg_rand(TG_SHAPE(channels)), *in[3], *d[2][4];
+        in[0] = tg_add_scalar(tg_randn(TG_SHAPE(samples, channels)), 2);
+        in[1] = tg_rand(TG_SHAPE(channels)), in[2] = tg_randn(TG_SHAPE(channels));
+        tg_tensor *g = tg_to_dtype(tg_randn(TG_SHAPE(samples, channels)), dtype);
+        for (int k = 0; k < 2; ++k) {
+            tg_tensor *leaf[3];
+            for (int j = 0; j < 3; ++j) {
+                tg_tensor *t = tg_to_dtype(in[j], dtype);
+                leaf[j] = tg_set_requires_grad(k ? t : tg_to_dtype(t, TG_F32), true);
+            }
+            tg_tensor *y = tg_batch_norm(leaf[0], tg_clone(mean), tg_clone(var), leaf[1], leaf[2], training, 0.1, 1e-5);
+            CHECK(tg_backward(tg_sum(tg_mul(y, tg_to_dtype(g, tg_dtype_of(y))))) == TG_OK);
+            d[k][3] = tg_to_dtype(tg_detach(y), dtype);
+            for (int j = 0; j < 3; ++j) d[k][j] = tg_to_dtype(tg_grad(leaf[j]), dtype);
+        }
+        for (int j = 0; j < 4; ++j)
+            CHECK(composed ? tg_allclose(d[1][j], d[0][j], 0.02, 0.02) : tg_equal(d[1][j], d[0][j]));
+    }
+}
+
+/* [samples, channels, length] in groups, whose runs lie side by side and are one for the sums, beside the formula. */
+TEST(norms_of_groups_in_one_run)
+{
+    static const int64_t size[][4] = {{3, 8, 64, 2}, {2, 6, 9, 3}, {2, 4, 3000, 1}, {1, 5, 33, 5}};
+    for (int i = 0; i < 8; ++i) {
+        TG_SCOPE;
+        const int64_t *const s = size[i / 2];
+        const tg_shape shape = TG_SHAPE(s[0], s[1], s[2]), sets = TG_SHAPE(s[0], s[3], s[1] / s[3] * s[2]);
+        tg_tensor *x = tg_to_dtype(tg_add_scalar(tg_randn(shape), 5), TG_F64), *w = tg_ones(TG_SHAPE(s[1]));
+        tg_tensor *t = tg_reshape(x, sets), *away = tg_sub(t, tg_mean_dim(t, 2, true));
+        tg_tensor *variance = tg_mean_dim(tg_square(away), 2, true);
+        tg_tensor *wanted = tg_reshape(tg_mul(away, tg_rsqrt(tg_add_scalar(variance, 1e-5))), shape);
+        if (i % 2) w = tg_to_dtype(w, TG_F64);
+        else x = tg_to_dtype(x, TG_F32);
+        tg_tensor *y = tg_group_norm(x, s[3], w, tg_zeros_like(w), 1e-5);
+        CHECK(tg_allclose(tg_to_dtype(y, TG_F64), wanted, i % 2 ? 1e-11 : 1e-4, i % 2 ? 1e-11 : 1e-4));
+    }
+}
+
 /* [samples, 3, length] of f32 and f64, whose runs are rows of one set, beside the formula in f64. */
 TEST(batch_norms_of_short_runs)
 {
@@ -694,6 +743,8 @@ int main(int argc, char **argv)
     RUN(dropout_asks_for_the_mode);
     RUN(batch_norm_keeps_statistics);
     RUN(norms_of_halves);
+    RUN(norms_of_halves_in_columns);
+    RUN(norms_of_groups_in_one_run);
     RUN(batch_norms_of_short_runs);
     RUN(batch_norm_between_backwards);
     RUN(containers);
