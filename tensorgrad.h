@@ -31001,9 +31001,9 @@ static tg_tensor *tgi_trapezoids(const char *op, tg_tensor *y, tg_tensor *x, dou
     if (x) x = y ? tgi_points_beside(c.S, y, x, dim) : NULL;
     tg_tensor *sum = tg_add(tg_slice(y, dim, 1, INT64_MAX, 1), tg_slice(y, dim, 0, -1, 1));
     tg_tensor *width = x ? tg_sub(tg_slice(x, dim, 1, INT64_MAX, 1), tg_slice(x, dim, 0, -1, 1)) : NULL;
-    tg_tensor *area = equal_steps ? tg_mul_scalar(sum, dx) : width ? tg_mul(sum, width) : NULL;
+    tg_tensor *area = equal_steps ? tg_mul_scalar(sum, dx / 2) : width ? tg_mul(sum, width) : NULL;
     area = running ? tg_cumsum(area, dim) : tg_sum_dim(area, dim, false);
-    return tgi_composite_end(&c, tg_div_scalar(area, 2));
+    return tgi_composite_end(&c, equal_steps ? area : tg_div_scalar(area, 2));
 }
 tg_tensor *tg_trapezoid(tg_tensor *y, tg_tensor *x, double dx, int dim)
 {
