@@ -48608,6 +48608,7 @@ typedef struct tgi_kernels {
     void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
     void (*running_extremes[2])(void *x, void *at, int64_t n, bool least);
     void (*running_sums[2])(void *x, int64_t n, bool product, double *sum);
+    void (*narrow_sums[2])(void *y, const void *x, int64_t n, int width); /* y, x [n, width], of 2, 4, 8 or 16 */
     void (*sort_columns[2])(void *x, void *at, int64_t n, bool descending);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
 #ifndef TG_NO_LINALG
@@ -48624,6 +48625,7 @@ typedef struct tgi_kernels {
     void (*repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size);
     void (*reverse)(char *y, const char *x, int64_t n, int64_t size); /* y [n] = the n elements up to that at x */
 } tgi_kernels;
+enum { TGI_NARROW_MOST = 16 };
 enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64, TGI_SLIDE = 64 };
 
 /* tgi_NAME_avx2 in the kernels for AVX2. */
@@ -50950,18 +50952,19 @@ static bool tgi_lies_across(const tgi_row_job *job, int k)
 
 /* Whether rows go by blocks: those of the input, the last operand but for those with one number for each row, or those
    of an output that is a row. */
-static bool tgi_by_columns(const tgi_row_job *job, int in, int64_t short_row)
+static bool tgi_by_columns(const tgi_row_job *job, int in, int64_t least, int64_t short_row)
 {
     const bool across = tgi_lies_across(job, in) || (job->step[0] != 0 && tgi_lies_across(job, 0));
-    return job->iter.dim[job->iter.ndim - 1] >= 8 && job->length <= 65536 &&
+    return job->iter.dim[job->iter.ndim - 1] >= least && job->length <= 65536 &&
            (across || job->length <= short_row);
 }
 
 /* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
-   computes little for each number; where the operands are large, its rows are written past the caches.  short_row: rows
-   up to this length go by columns. */
+   computes little for each number; where the operands are large, its rows are written past the caches.  least: rows go
+   by columns where so many are neighbours; short_row: and where rows lie side by side, up to this length. */
+enum { TGI_LEAST_COLUMNS = 8 };
 static bool tgi_each_row_of(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, tgi_column_fn column,
-                            bool flag, double eps, size_t bytes, bool light, int64_t short_row)
+                            bool flag, double eps, size_t bytes, bool light, int64_t least, int64_t short_row)
 {
     tgi_row_job job;
     size_t scratch;
@@ -50980,7 +50983,7 @@ static bool tgi_each_row_of(tgi_thread *S, const char *op, const tgi_rows *rows,
     job.stream = light && tgi_streams(&job.iter, numel) ? job.kernels->stream : NULL;
     const int64_t columns = job.iter.dim[job.iter.ndim - 1];
     int64_t items = job.iter.numel;
-    if (column && tgi_by_columns(&job, rows->nargs - 1, short_row)) {
+    if (column && tgi_by_columns(&job, rows->nargs - 1, least, short_row)) {
         job.column = column;
         job.blocks = (columns + TGI_LANES - 1) / TGI_LANES;
         items = items / columns * job.blocks;
@@ -50995,7 +50998,7 @@ static bool tgi_each_row_of(tgi_thread *S, const char *op, const tgi_rows *rows,
 static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, tgi_column_fn column,
                          bool flag, double eps, size_t bytes, bool light)
 {
-    return tgi_each_row_of(S, op, rows, row, column, flag, eps, bytes, light, TGI_SHORT_ROW);
+    return tgi_each_row_of(S, op, rows, row, column, flag, eps, bytes, light, TGI_LEAST_COLUMNS, TGI_SHORT_ROW);
 }
 
 static void tgi_load_row(const tgi_row_job *job, int k, char *const *at, double *x)
@@ -51381,6 +51384,23 @@ static void tgi_running_row(const tgi_row_job *job, char *const *at, char *scrat
     }
 }
 
+/* Sums of [length, width] with a row in each column, where there are as many columns as narrow_sums takes, of the dtype
+   that is computed in and without gaps (cumsum f32 8x1024x8 dim=1).  False: they are not like that. */
+static bool tgi_running_narrow(const tgi_row_job *job, char *const *at, int64_t width)
+{
+    const tg_dtype compute = tgi_running_dtype(job);
+    const int64_t size = tgi_bytes_of(compute);
+    const int inner = job->iter.ndim - 1;
+    if (job->flag || compute == TG_I64 || width < 2 || width > TGI_NARROW_MOST || (width & (width - 1)) != 0)
+        return false;
+    for (int k = 0; k < 2; ++k) {
+        if (job->iter.dtype[k] != compute || job->iter.stride[k][inner] != size || job->step[k] != width * size)
+            return false;
+    }
+    job->kernels->narrow_sums[compute == TG_F64](at[0], at[1], job->length, (int)width);
+    return true;
+}
+
 /* As tgi_running_row, by tiles [ROWS, TGI_LANES] with a row in each column. */
 static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
@@ -51392,6 +51412,7 @@ static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t 
     double tile[(int)ROWS * (int)TGI_LANES], sum[TGI_LANES];
     int64_t sum_i64[TGI_LANES];
     (void)scratch;
+    if (tgi_running_narrow(job, at, width)) return;
     for (int l = 0; l < TGI_LANES; ++l) sum[l] = job->flag, sum_i64[l] = job->flag; /* the product of none is 1 */
     for (int k = 0; k < 2; ++k)
         dense[k] = width == TGI_LANES && job->iter.stride[k][inner] == size[k] && job->step[k] == width * size[k];
@@ -51625,7 +51646,7 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
     if (tgi_lacks_loops(TG_F64) && tgi_compute_dtype(dtype) != TG_F32) return tgi_plain_arg_reduce(S, kind, rows);
     return tgi_each_row_of(S, "max", &kept, dtype == TG_I64 ? tgi_arg_reduce_i64 : tgi_arg_reduce_row,
                            dtype == TG_I64 ? NULL : tgi_arg_reduce_column, kind == TGI_AMIN, 0, sizeof(double), false,
-                           4 * TGI_SHORT_ROW);
+                           TGI_LEAST_COLUMNS, 4 * TGI_SHORT_ROW);
 }
 
 /* Rows of f32 that wait for one sum after the other are taken by columns up to a greater length than others. */
@@ -51633,7 +51654,12 @@ static bool tgi_running_of_rows(tgi_thread *S, const char *op, const tgi_rows *r
 {
     const tg_dtype dtype = rows->arg[1].dtype;
     const bool columns = !tgi_lacks_loops(TG_F64) || !tgi_dtypes[dtype].floating;
+    const int last = rows->ndim - 1;
+    const int64_t width = last < 0 ? 0 : rows->dim[last];
+    const bool narrow = (width == 2 || width == 4) && rows->step[0] == width && rows->step[1] == width &&
+                        !product && (dtype == TG_F32 || dtype == TG_F64); /* see tgi_running_narrow */
     return tgi_each_row_of(S, op, rows, tgi_running_row, columns ? tgi_running_column : NULL, product, 0, 0, false,
+                           narrow ? width : (int64_t)TGI_LEAST_COLUMNS,
                            dtype == TG_F32 ? 2 * TGI_SHORT_ROW : TGI_SHORT_ROW);
 }
 
@@ -51691,7 +51717,7 @@ static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
     if (rows->length == 1) return tgi_softmax_of_one(S, log, rows);
     const bool wide = rows->arg[1].dtype == TG_F64;
     return tgi_each_row_of(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false,
-                           wide ? (int64_t)TGI_SHORT_ROW : (int64_t)TGI_MIDDLE_ROW);
+                           TGI_LEAST_COLUMNS, wide ? (int64_t)TGI_SHORT_ROW : (int64_t)TGI_MIDDLE_ROW);
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
@@ -60810,6 +60836,29 @@ static void TGI_T(sort_columns)(void *x_, void *at_, int64_t n, bool descending)
 }
 
 /* x [n, TGI_LANES] = the sum, or product, of each column up to each row, which begins with sum [TGI_LANES]. */
+/* y [n, width] = the sums of each column of x up to each row. */
+TGI_ALWAYS_INLINE void TGI_T(narrow_sums_of)(tgi_real *y, const tgi_real *x, int64_t n, int width)
+{
+    double total[TGI_NARROW_MOST] = {0};
+    for (int64_t i = 0; i < n; ++i, x += width, y += width) {
+        double row[TGI_NARROW_MOST];
+        TGI_UNROLL
+        for (int l = 0; l < width; ++l) row[l] = (double)x[l];
+        TGI_UNROLL
+        for (int l = 0; l < width; ++l) y[l] = (tgi_real)(total[l] += row[l]);
+    }
+}
+
+static void TGI_T(narrow_sums)(void *y_, const void *x_, int64_t n, int width)
+{
+    tgi_real *const y = (tgi_real *)y_;
+    const tgi_real *const x = (const tgi_real *)x_;
+    if (width == 2) TGI_T(narrow_sums_of)(y, x, n, 2);
+    else if (width == 4) TGI_T(narrow_sums_of)(y, x, n, 4);
+    else if (width == 8) TGI_T(narrow_sums_of)(y, x, n, 8);
+    else TGI_T(narrow_sums_of)(y, x, n, TGI_NARROW_MOST);
+}
+
 static void TGI_T(running_sums)(void *x_, int64_t n, bool product, double *sum)
 {
     tgi_real *const x = (tgi_real *)x_;
@@ -63810,6 +63859,7 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(extreme_columns_f32), TGI_F64_ROW(extreme_columns)},
     {TGI_V(running_extremes_f32), TGI_F64_ROW(running_extremes)},
     {TGI_V(running_sums_f32), TGI_F64_ROW(running_sums)},
+    {TGI_V(narrow_sums_f32), TGI_F64_ROW(narrow_sums)},
     {TGI_V(sort_columns_f32), TGI_F64_ROW(sort_columns)},
     TGI_V(layer_norm_backward),
 #ifndef TG_NO_LINALG
