@@ -50408,11 +50408,13 @@ static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_
     job->fold(sum, x, n);
 }
 
-/* sums [rows]: folds rows of n elements of the dtype that is computed in, `step` bytes apart. */
+/* sums [rows]: folds rows of n elements of the dtype that is computed in, `step` bytes apart.  Short rows go together:
+   of longer ones, the combination of the lanes is the smaller part. */
+enum { TGI_FOLD_TOGETHER = 128 };
 static void tgi_fold_runs(const tgi_reduce_job *job, const char *x, int64_t step, int64_t rows, int64_t n,
                           tgi_accumulator *sums)
 {
-    if (job->fold_rows && n > 0 && n <= job->block && n % TGI_LANES == 0) {
+    if (job->fold_rows && rows > 1 && n > 0 && n <= TGI_FOLD_TOGETHER && n % TGI_LANES == 0) {
         job->fold_rows(sums, x, step, rows, n);
         return;
     }
@@ -50433,7 +50435,7 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
         n = direct ? end - first : tgi_at_most(end - first, TGI_TILE);
         if (long_runs) n = tgi_cursor_run(&cursor, iter, n);
         if (direct) {
-            tgi_fold_runs(job, cursor.at[0] + base, 0, 1, n, sum);
+            tgi_fold_run(job, cursor.at[0] + base, n, sum);
             tgi_cursor_advance(&cursor, iter, n);
             continue;
         }
@@ -60835,7 +60837,6 @@ static void TGI_T(sort_columns)(void *x_, void *at_, int64_t n, bool descending)
     }
 }
 
-/* x [n, TGI_LANES] = the sum, or product, of each column up to each row, which begins with sum [TGI_LANES]. */
 /* y [n, width] = the sums of each column of x up to each row. */
 TGI_ALWAYS_INLINE void TGI_T(narrow_sums_of)(tgi_real *y, const tgi_real *x, int64_t n, int width)
 {
@@ -60859,6 +60860,7 @@ static void TGI_T(narrow_sums)(void *y_, const void *x_, int64_t n, int width)
     else TGI_T(narrow_sums_of)(y, x, n, TGI_NARROW_MOST);
 }
 
+/* x [n, TGI_LANES] = the sum, or product, of each column up to each row, which begins with sum [TGI_LANES]. */
 static void TGI_T(running_sums)(void *x_, int64_t n, bool product, double *sum)
 {
     tgi_real *const x = (tgi_real *)x_;
