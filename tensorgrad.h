@@ -21675,7 +21675,7 @@ tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims)
     else {
         const int quarter = (int)((k % 4 + 4) % 4);
         tg_tensor *turned = tg_transpose(t, from, to); /* both dims are in range */
-        if (turned && quarter % 2 == 1) y = tg_transpose(tg_flip(t, TG_DIMS(quarter == 1 ? to : from)), from, to);
+        if (quarter % 2 == 1) y = tg_flip(turned, TG_DIMS(quarter == 1 ? from : to));
         else if (turned) y = quarter == 2 ? tg_flip(t, dims) : tg_clone(t);
     }
     return tgi_composite_end(&c, y);
