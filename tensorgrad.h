@@ -22234,16 +22234,16 @@ static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
-/* (x - mean) * (g / (y (n - correction))); 0 where y is 0: y is replaced by infinity there, so that the derivative of
-   this is 0, too */
+/* (x - mean) / y * (g / (n - correction)), of which no factor overflows or vanishes if the gradient does not; 0 where y
+   is 0: y is replaced by infinity there, so that the derivative of this is 0, too */
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_upcast(tgi_saved_tensor(step, 0)), *mean, *slope;
     tg_tensor *y = tgi_step_dims(step, tgi_upcast(tgi_saved_tensor(step, -1)));
     mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->params->dim), -1, false));
     y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
-    slope = tg_div(tgi_step_dims(step, tgi_upcast(g)), tg_mul_scalar(y, step->params->s));
-    slope = tg_mul(tg_sub(x, mean), slope);
+    slope = tg_div_scalar(tgi_step_dims(step, tgi_upcast(g)), step->params->s);
+    slope = tg_mul(tg_div(tg_sub(x, mean), y), slope);
     return tgi_set_input_grad(step, 0, slope ? tg_to_dtype(slope, (tg_dtype)g->dtype) : NULL);
 }
 
