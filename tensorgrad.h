@@ -22137,18 +22137,18 @@ static bool tgi_square_sums_kernel(tgi_call *c, tg_tensor *y)
     return c->backend->reduce(c->S, &r);
 }
 
-/* The sum of the squares of floats on the host, in the dtype that is computed in.  Where the elements that are summed
+/* The sum of the squares of floats, in the dtype that is computed in.  On the host, where the elements that are summed
    lie side by side, in one pass over memory (norm f32 1048576); else squares are tensors of their own. */
 static tg_tensor *tgi_square_sums(tg_tensor *t, const tg_shape *dims, bool keepdim)
 {
     tgi_call c;
-    const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
     int64_t run = 1;
     if (!tgi_op_begin_dims(&c, "sum", TGI_OP_sum, &t, dims)) return NULL;
+    const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
     for (int i = 0; i < t->ndim; ++i) { /* the dims of a run, in any order: after each, from the first on */
         if ((c.params.dim >> i & 1) && t->dim[i] > 1 && t->stride[i] == run) run *= t->dim[i], i = -1;
     }
-    if (run > TGI_CACHE_LINE / 2)
+    if (c.backend->host && run > TGI_CACHE_LINE / 2)
         return tgi_run(&c, tgi_reduced_shape(t, c.params.dim, keepdim), dtype, tgi_square_sums_kernel);
     (void)tgi_op_end(&c, true);
     return tg_sum_dims(tg_square(tg_to_dtype(t, dtype)), *dims, keepdim);
@@ -22161,17 +22161,16 @@ static tg_tensor *tgi_sum_of_squares(tg_tensor *x, const tg_shape *dims, bool ke
 {
     if (!x || !*scale) {
         if (centred) x = tg_sub(x, tg_mean_dims(x, *dims, true));
-        if (x && x->storage->backend->host) return tgi_square_sums(x, dims, keepdim); /* std f32 4194304 */
-        return tg_sum_dims(tg_square(x), *dims, keepdim);
+        return tgi_square_sums(x, dims, keepdim); /* std f32 4194304 */
     }
     if (centred) { /* the mean and the differences may overflow, too */
         x = tg_mul(x, *scale);
         x = tg_sub(x, tg_mean_dims(x, *dims, true));
         tg_tensor *more = tgi_scale_for_squares(tg_amax_dims(tg_abs(x), *dims, true));
         *scale = tg_mul(*scale, more);
-        return tg_sum_dims(tg_square(tg_mul(x, more)), *dims, keepdim);
+        return tgi_square_sums(tg_mul(x, more), dims, keepdim);
     }
-    return tg_sum_dims(tg_square(tg_mul(x, *scale)), *dims, keepdim);
+    return tgi_square_sums(tg_mul(x, *scale), dims, keepdim);
 }
 
 /* The sum of squares of t divided by `degrees`, or the root of that: the first result is kept where it shows that
