@@ -22081,7 +22081,7 @@ static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
         wide != (tg_dtype)t->dtype ? tgi_new(c->S, c->name, y->ndim, y->dim, wide, c->backend, c->index) : y;
     if (!sum) return false;
     tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
-    const bool looks = c->backend->host && c->params.i > 1; /* mean_dim f32 65536x1 dim=1 */
+    const bool looks = c->backend->host && c->params.i > 1; /* the sum of one is finite as it is */
     bool ok = c->backend->reduce(c->S, &r), huge = ok && looks && !tgi_sizes_within(sum, 0, DBL_MAX);
     if (huge) {
         tg_tensor *part = tgi_new(c->S, c->name, t->ndim, t->dim, dtype, c->backend, c->index);
@@ -48624,8 +48624,7 @@ typedef struct tgi_kernels {
     void (*repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size);
     void (*reverse)(char *y, const char *x, int64_t n, int64_t size); /* y [n] = the n elements up to that at x */
 } tgi_kernels;
-enum { TGI_NARROW_MOST = 16 };
-enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64, TGI_SLIDE = 64 };
+enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64, TGI_SLIDE = 64, TGI_NARROW_MOST = 16 };
 
 /* tgi_NAME_avx2 in the kernels for AVX2. */
 #define TGI_JOIN(name, isa) tgi_##name##_##isa
@@ -56067,7 +56066,8 @@ static void tgi_col2im_range(const void *job, int thread, int64_t first, int64_t
 }
 
 TGI_LOOPS_BEGIN
-/* y [rows, n] += x [rows, n]; steps in elements, those of x are side by side. */
+/* y [rows, n] += x [rows, n]; steps in elements, those of x are side by side.  A call of tgi_add_run for each of these
+   short rows takes half as long again (conv_transpose2d f64 8x16x8x8,16x8x4x4,8 dims=2 dims2=1). */
 #define TGI_COL2IM_ADD(name, type)                                                                                   \
     static void tgi_col2im_add_##name(char *y_, int64_t y_row, int64_t y_step, const char *x_, int64_t x_row,        \
                                       int64_t rows, int64_t n)                                                       \
@@ -60175,14 +60175,15 @@ static const float tgi_gelu_below[2][6][32] = {
    linear_gelu f32 8x64x128,384x128,384 most are. */
 enum { TGI_V(gelu_run) = 256 };
 
-/* y [n], but where |x| is not less than 3.9375, or NaN, by the formula: that by tanh if *choice is not 0.  These x are
-   put side by side first, since all by the formula would take three times as long as by the table.  y has whole
+/* y [n], but where |x| is not less than the limit, or NaN, by the formula: that by tanh if *choice is not 0.  These x
+   are put side by side first, since all by the formula would take three times as long as by the table.  y has whole
    vectors. */
-TGI_NOINLINE static void TGI_V(gelu_beyond)(const float *x, TGI_V(vector_f32) *y, int64_t n, const double *choice)
+TGI_NOINLINE static void TGI_V(gelu_beyond)(const float *x, TGI_V(vector_f32) *y, int64_t n, float limit,
+                                            const double *choice)
 {
     typedef TGI_V(vector_f32) floats;
     typedef int ints __attribute__((__vector_size__(64)));
-    const floats zero = {0}, limit = zero + 3.9375f;
+    const floats zero = {0}, limits = zero + limit;
     float outer[TGI_V(gelu_run) + 16];
     uint16_t mask[TGI_V(gelu_run) / 16];
     int64_t many = 0;
@@ -60191,7 +60192,7 @@ TGI_NOINLINE static void TGI_V(gelu_beyond)(const float *x, TGI_V(vector_f32) *y
         if (n - i >= 16) some = *(const floats *)(x + i);
         else memcpy(&some, x + i, (size_t)(n - i) * sizeof *x);
         const floats a = (floats)((ints)some & 0x7fffffff);
-        mask[i / 16] = (uint16_t)__builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4); /* not less, or NaN */
+        mask[i / 16] = (uint16_t)__builtin_ia32_cmpps512_mask(a, limits, 21, 0xffff, 4); /* not less, or NaN */
         *(floats *)(outer + many) = __builtin_ia32_compresssf512_mask(some, zero, mask[i / 16]);
         many += __builtin_popcount(mask[i / 16]);
     }
@@ -60229,7 +60230,7 @@ static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out,
         beyond |= __builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4) != 0;
         if (i + 16 < n && i + 16 - begin < TGI_V(gelu_run)) continue;
         const int64_t count = tgi_at_most(n - begin, TGI_V(gelu_run));
-        if (beyond) TGI_V(gelu_beyond)((const float *)in0 + begin, run, count, scalar);
+        if (beyond) TGI_V(gelu_beyond)((const float *)in0 + begin, run, count, limit[0], scalar);
         memcpy((float *)out + begin, run, (size_t)count * sizeof(float));
         begin += count, beyond = false;
     }

@@ -63,7 +63,8 @@ class Sweep:
     def start(self, threads):
         """Our program and, if there is one, PyTorch's, on a number of threads.  A thread of either that waits for work
         keeps its processor busy; by default for some ten samples, so that it would disturb those of the other program.
-        Here it goes to sleep after a part of one, which is still longer than it waits between two calls."""
+        Here it goes to sleep after a part of one, which is still longer than it waits between two calls.  (bench.py lets
+        the other program rest before each sample, which for so many cells would take longer than the samples.)"""
         os.environ.setdefault("GOMP_SPINCOUNT", "4000")
         ours = Worker("tensorgrad", [self.options.program, "worker", str(threads)], threads, self.log, threads > 1)
         self.version = ours.ask("version")
