@@ -256,6 +256,7 @@
        @@CPU_FFT     * Fourier transforms on the CPU
        @@GEMM        * matrix products on the CPU
        @@CPU_CONV    * convolutions on the CPU
+       @@CPU_COLUMNS * im2col and col2im: what products of matrices make a convolution of
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
@@ -4681,8 +4682,8 @@ TG_API tg_status tg_profile_print(FILE *file);
         @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE,
         @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV,
-        @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_VECTORS, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS,
-        @@SIMD_GEMM
+        @@CPU_COLUMNS, @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_VECTORS, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT,
+        @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Five words have one meaning each in private names and comments; a type that ends in one of them is named here:
@@ -48415,6 +48416,21 @@ enum { TGI_SAMPLE_BLOCK = 128, TGI_SAMPLE_TAPS = 16 }; /* places at a time; elem
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
 typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
 
+/* The three transformations of CPU_CONV's tiles of four windows.  `step` is from one of the 16 numbers to the next.
+   image: to [16][n] from elements of four rows, `row` apart; it writes, and reads, up to a whole vector, for which it
+   takes two strips, the second one two rows below, if it can; returns how many it took.  weights: to
+   [16][width] from w [9, width], of which the last comes first if `back`.  maps: two rows of windows, top and bottom
+   [2 n, width], from m [16][n, width]; returns whether all are finite.  gradient: to [16][n, width] from two rows of
+   windows.  weight_sums: w [9, width] from m [16][width], the sum of so many, `apart`; returns whether all are
+   finite. */
+typedef struct {
+    int (*image)(const float *x, int64_t row, int64_t strips, int64_t n, float *to, int64_t step);
+    void (*weights)(const float *w, bool back, int64_t width, float *to, int64_t step);
+    bool (*maps)(const float *m, int64_t step, int64_t n, int64_t width, const float *bias, float *top, float *bottom);
+    void (*gradient)(const float *top, const float *bottom, int64_t n, int64_t width, float *to, int64_t step);
+    bool (*weight_sums)(const float *m, int64_t step, int64_t count, int64_t apart, int64_t width, float *w);
+} tgi_winograd_loops;
+
 #ifdef TGI_HAS_VECTORS
 /* Elements of two vectors, by place: those of the first count from 0, those of the second go on. */
 #ifdef __clang__
@@ -48617,6 +48633,7 @@ typedef struct tgi_kernels {
     /* See CPU_CONV. */
     void (*slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n);
     void (*slide_weight)(float *w, const float *x, const int64_t *tap, const float *y, int64_t taps, int64_t n);
+    const tgi_winograd_loops *winograd; /* NULL without vectors */
     const tgi_window_loops *windows[2];  /* of f64 NULL where the file cannot include itself, */
     const tgi_fourier_loops *fourier[2]; /* as here, */
     const tgi_sample_loops *sample[2];   /* and here */
@@ -55142,10 +55159,11 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
 
 /* ======== @@CPU_CONV ==============================================================================================
 
-   Promise: tgi_cpu_convolution, and tgi_cpu_im2col and tgi_cpu_col2im for the convolutions that it leaves to products.
-   Types: tgi_conv_cpu and tgi_slide_job are what the threads of a call share.
+   Promise: tgi_cpu_convolution.  It leaves some to products of matrices with columns, which CPU_COLUMNS makes.
+   Types: tgi_conv_cpu, tgi_winograd and tgi_slide_job are what the threads of a call share.
    Way: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_range or tgi_conv_weight_range reads windows where they are
-   in the image, and the kernel of the product adds.  With few maps for each group: tgi_slide_run.
+   in the image, and the kernel of the product adds.  Windows of 3 x 3 by fewer products: tgi_winograd_run.  With few
+   maps for each group: tgi_slide_run.
    (1) An item of a loop is computed by one thread, its sums in one order: threads do not change the bits.
    To add a kind: its case in tgi_cpu_convolution, which answers TGI_COMPOSE for what it has no loop for, and TGI_IN_F32
    for bf16 and f16. */
@@ -55198,6 +55216,17 @@ static int64_t tgi_parts_of(int64_t n, int64_t size) { return (n + size - 1) / s
 
 static int64_t tgi_conv_pieces(const tgi_conv_cpu *job) { return tgi_parts_of(job->taps, TGI_CONV_PIECE); }
 
+/* y [n] = x [n], of four numbers or more; the last four may be copied again. */
+static inline void tgi_conv_copy(float *y, const float *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) memcpy(y + i, x + i, 16 * sizeof *x);
+    for (; i < n; i += 4) {
+        const int64_t at = tgi_at_most(i, n - 4);
+        memcpy(y + at, x + at, 4 * sizeof *x);
+    }
+}
+
 /* padded [to - from, size..] = channels [from, to) of an image of the operand; the zeros around them are there. */
 static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, int64_t to, float *padded)
 {
@@ -55215,13 +55244,8 @@ static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, i
             for (int64_t e1 = first[1]; e1 < end[1]; ++e1) {
                 const float *const row = x + e0 * stride[2] + e1 * stride[3];
                 float *const y = padded + (e0 + before[0]) * job->step[0] + (e1 + before[1]) * job->step[1] + before[2];
-                int64_t e = first[2];
-                for (; !quads && e < end[2]; ++e) y[e] = row[e * stride[4]];
-                for (; e + 16 <= end[2]; e += 16) memcpy(y + e, row + e, 16 * sizeof *row);
-                for (; e < end[2]; e += 4) { /* the last may have some again */
-                    const int64_t four = tgi_at_most(e, end[2] - 4);
-                    memcpy(y + four, row + four, 4 * sizeof *row);
-                }
+                if (quads) tgi_conv_copy(y + first[2], row + first[2], end[2] - first[2]);
+                for (int64_t e = first[2]; !quads && e < end[2]; ++e) y[e] = row[e * stride[4]];
             }
         }
     }
@@ -55632,6 +55656,354 @@ static void tgi_conv_move_weights(tgi_thread *S, const tgi_conv_cpu *job, int64_
     tgi_parallel_for(tgi_parts_for(S, TGI_LIGHT_WORK * (double)job->elements, n), n, part, job);
 }
 
+/* ---- windows of 3 x 3 by fewer products ----
+
+   Two windows of three elements that are neighbours see four elements d, and their sums need six products with the
+   weights g.  Four are enough (Winograd 1980; Lavin and Gray 2016, F(2 x 2, 3 x 3)):
+
+       d0 g0 + d1 g1 + d2 g2 = m0 + m1 + m2      m0 = (d0 - d2) g0      m1 = (d1 + d2) (g0 + g1 + g2) / 2
+       d1 g0 + d2 g1 + d3 g2 = m1 - m2 - m3      m3 = (d1 - d3) g2      m2 = (d2 - d1) (g0 - g1 + g2) / 2
+
+   Along rows and columns, a tile of 2 x 2 windows takes 16 products where it took 36.  The 16 numbers of the elements
+   (B^T d B) are made once for all maps, those of the weights (G g G^T) once for all tiles; for each of the 16, the
+   sums over the channels are a product of matrices [tiles, channels] [channels, maps].  A window's sum depends on its
+   own elements alone, so infinities reach no other windows; but they can make a NaN of it, and large numbers an
+   infinity.  So where a result is not finite, the convolution is computed again without this.
+
+   A strip is a row of tiles of an image, or a part of one; a block is some strips, for which one thread makes all. */
+
+typedef struct {
+    const tgi_conv_cpu *conv;
+    const tgi_winograd_loops *loops;
+    tgi_gemm_tile_fn tile;
+    int64_t mr;                  /* of a tile of the product */
+    int64_t rows, columns;       /* of tiles, of an image */
+    int64_t pieces, width;       /* strips of a row; tiles of a strip, of which the last of a row may have fewer */
+    int64_t strips, per, blocks; /* of all images; of a block; of a group */
+    int64_t tiles, pitch;        /* of a block; from channel to channel of its numbers */
+    int64_t line;                /* from row to row of elements, with zeros around them */
+    int64_t step, next;          /* from one of the 16 numbers to the next: of elements, of weights */
+    int64_t chunks, parts;       /* of blocks, whose sums for w are kept apart; of the channels */
+    float *weight;               /* [groups, panels, 16, channels, nr]; for w [chunks, groups, 16, channels, width] */
+    unsigned char *finite;       /* [groups, blocks], or for w [groups, channels]: whether the results are */
+    tgi_scratch scratch;         /* lines; numbers [16, channels, pitch] and [16, tiles, nr]; windows of a strip */
+} tgi_winograd;
+
+/* Tiles of a block, and elements of its transformed image, at most.  From how many windows of all images on it is worth
+   the transformation of the weights, and from how many maps times tiles of a row that of the image, which goes by
+   vectors (conv2d f32 8x32x16x16,32x32x3x3; 1x32x12x12 takes as long without). */
+enum { TGI_WINOGRAD_TILES = 112, TGI_WINOGRAD_MOST = 1 << 18, TGI_WINOGRAD_WINDOWS = 256, TGI_WINOGRAD_MAPS = 256 };
+
+/* What a thread writes in, apart from results, as tgi_winograd says of its scratch. */
+typedef struct { float *lines, *v, *m, *windows; } tgi_winograd_room;
+
+static tgi_winograd_room tgi_winograd_room_of(const tgi_winograd *job, int thread)
+{
+    tgi_winograd_room room;
+    room.lines = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
+    room.v = room.lines + (2 * job->per + 2) * job->line;
+    room.m = room.v + 16 * job->step;
+    room.windows = room.m + 16 * job->tiles * job->conv->nr;
+    memset(room.lines, 0, (size_t)(room.v - room.lines) * sizeof *room.lines); /* vectors read behind those of a line */
+    return room;
+}
+
+typedef struct { int64_t image, row, first, n; } tgi_winograd_strip;
+
+static tgi_winograd_strip tgi_winograd_strip_of(const tgi_winograd *job, int64_t strip)
+{
+    tgi_winograd_strip s;
+    s.first = strip % job->pieces * job->width;
+    s.n = tgi_at_most(job->width, job->columns - s.first);
+    s.row = strip / job->pieces % job->rows;
+    s.image = strip / job->pieces / job->rows;
+    return s;
+}
+
+/* lines [rows, line] = what the tiles of this strip, and of those below it in so many rows, see of a channel. */
+static void tgi_winograd_lines(const tgi_winograd *job, tgi_winograd_strip s, int64_t channel, int64_t rows,
+                               float *lines)
+{
+    const tgi_im2col *m = &job->conv->conv.m;
+    const int64_t *const stride = m->image.stride, n = 2 * s.n + 2;
+    const float *const x = (const float *)m->image.data + s.image * stride[0] + channel * stride[1];
+    const int64_t left = 2 * s.first - m->before[2], zeros = left < 0 ? tgi_at_most(-left, n) : 0;
+    const int64_t end = tgi_at_most(m->size[2] - left, n); /* of the elements; the rest are zeros */
+    const bool quads = stride[4] == 1 && end - zeros >= 4;
+    for (int64_t i = 0; i < rows; ++i, lines += job->line) {
+        const int64_t e = 2 * s.row + i - m->before[1];
+        const bool inside = e >= 0 && e < m->size[1] && end > zeros;
+        const float *const from = x + (inside ? e * stride[3] + (left + zeros) * stride[4] : 0);
+        if (!inside) {
+            memset(lines, 0, (size_t)n * sizeof *lines);
+            continue;
+        }
+        for (int64_t k = 0; k < zeros; ++k) lines[k] = 0;
+        for (int64_t k = end; k < n; ++k) lines[k] = 0;
+        if (quads) tgi_conv_copy(lines + zeros, from, end - zeros);
+        for (int64_t k = zeros; !quads && k < end; ++k) lines[k] = from[(k - zeros) * stride[4]];
+    }
+}
+
+/* v [16, channels, pitch]: the numbers of the strips [first, end), whose tiles are neighbours, for channels [from,
+   until).  What a strip writes beyond its own tiles is written again by the next one, or by the next channel.  Returns
+   how many tiles there are. */
+static int64_t tgi_winograd_image(const tgi_winograd *job, const tgi_winograd_room *room, int64_t group, int64_t from,
+                                  int64_t until, int64_t first, int64_t end)
+{
+    int64_t n = 0;
+    for (int64_t channel = from; channel < until; ++channel) {
+        float *const start = room->v + channel * job->pitch, *to = start;
+        for (int64_t strip = first, run; strip < end; strip += run) {
+            const tgi_winograd_strip s = tgi_winograd_strip_of(job, strip);
+            run = job->pieces > 1 ? 1 : tgi_at_most(end - strip, job->rows - s.row);
+            tgi_winograd_lines(job, s, group * job->conv->channels + channel, 2 * run + 2, room->lines);
+            for (int64_t i = 0, rows; i < run; i += rows, to += rows * s.n)
+                rows = job->loops->image(room->lines + 2 * i * job->line, job->line, run - i, s.n, to, job->step);
+        }
+        n = to - start;
+    }
+    return n;
+}
+
+/* m [16, tiles, nr] = v times the weights of a panel, of n tiles. */
+static void tgi_winograd_sums(const tgi_winograd *job, const tgi_winograd_room *room, const float *weight, int64_t n)
+{
+    const int64_t channels = job->conv->channels, nr = job->conv->nr;
+    tgi_gemm_tile t = tgi_conv_tile(job->conv, room->v, weight, nr);
+    t.a_row = 1;
+    t.a_col = job->pitch;
+    for (int64_t k = 0; k < 16 * channels; k += t.k) { /* along the channels of each of the 16 */
+        const int64_t number = k / channels, channel = k % channels;
+        t.k = tgi_at_most(channels - channel, TGI_CONV_K);
+        t.b = weight + number * job->next + channel * nr;
+        t.from_row = channel > 0 ? nr : 0;
+        for (int64_t i = 0; i < n; i += job->mr) {
+            float *const c = room->m + (number * job->tiles + i) * nr;
+            t.rows = tgi_at_most(n - i, job->mr);
+            t.a = room->v + number * job->step + channel * job->pitch + i;
+            t.c = c;
+            t.from = channel > 0 ? c : NULL;
+            job->tile(&t);
+        }
+    }
+}
+
+/* y of a panel from m, which begins with the tiles of this strip; returns whether all are finite. */
+static bool tgi_winograd_store(const tgi_winograd *job, tgi_winograd_strip s, int64_t group, int64_t panel,
+                               const float *m, float *windows)
+{
+    const tgi_conv_cpu *const conv = job->conv;
+    const int64_t *const size = conv->conv.m.windows, nr = conv->nr, map = panel * nr;
+    const int64_t n = tgi_at_most(2 * s.n, size[2] - 2 * s.first), lanes = tgi_at_most(conv->maps - map, nr);
+    const float *const bias = conv->bias ? conv->bias + group * conv->panels * nr + map : NULL;
+    float *const y = (float *)conv->conv.y.data +
+                     ((s.image * conv->conv.groups + group) * conv->maps + map) * conv->windows +
+                     2 * (s.row * size[2] + s.first);
+    float *const below = windows + 2 * s.n * nr;
+    const bool finite = job->loops->maps(m, job->tiles * nr, s.n, nr, bias, windows, below);
+    tgi_conv_store(windows, nr, lanes, n, y, conv->windows);
+    if (2 * s.row + 1 < size[1]) tgi_conv_store(below, nr, lanes, n, y + size[2], conv->windows);
+    return finite;
+}
+
+/* y.  Items: blocks, group by group. */
+static void tgi_winograd_maps_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_winograd *job = (const tgi_winograd *)job_;
+    const tgi_conv_cpu *const conv = job->conv;
+    const tgi_winograd_room room = tgi_winograd_room_of(job, thread);
+    for (; first < end; ++first) {
+        const int64_t group = first / job->blocks, from = first % job->blocks * job->per;
+        const int64_t to = tgi_at_most(job->strips, from + job->per);
+        const int64_t n = tgi_winograd_image(job, &room, group, 0, conv->channels, from, to);
+        bool finite = true;
+        for (int64_t panel = 0; panel < conv->panels; ++panel) {
+            const float *sums = room.m;
+            tgi_winograd_sums(job, &room, job->weight + (group * conv->panels + panel) * 16 * job->next, n);
+            for (int64_t strip = from; strip < to; ++strip) {
+                const tgi_winograd_strip s = tgi_winograd_strip_of(job, strip);
+                finite &= tgi_winograd_store(job, s, group, panel, sums, room.windows);
+                sums += s.n * conv->nr;
+            }
+        }
+        job->finite[first] = finite;
+    }
+}
+
+/* Items: the weights of a channel for a panel. */
+static void tgi_winograd_weights(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_winograd *job = (const tgi_winograd *)job_;
+    const int64_t channels = job->conv->channels, nr = job->conv->nr;
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t panel = first / channels, channel = first % channels;
+        job->loops->weights(job->conv->product + first * 9 * nr, job->conv->of != NULL, nr,
+                            job->weight + panel * 16 * job->next + channel * nr, job->next);
+    }
+}
+
+/* For w, which is linear in the sums of v times what a gradient of the four windows gives (A g A^T): w = G^T sums G.
+
+   m [16, tiles, nr]: what the gradients of the strips [first, end) give for a panel of maps. */
+static void tgi_winograd_gradient(const tgi_winograd *job, const tgi_winograd_room *room, int64_t group, int64_t panel,
+                                  int64_t first, int64_t end)
+{
+    float *to = room->m, *const windows = room->windows;
+    const tgi_conv_cpu *const conv = job->conv;
+    const tgi_operand *const y = &conv->conv.y;
+    const int64_t *const size = conv->conv.m.windows, nr = conv->nr, map = panel * nr;
+    for (int64_t strip = first; strip < end; ++strip) {
+        const tgi_winograd_strip s = tgi_winograd_strip_of(job, strip);
+        const int64_t n = tgi_at_most(2 * s.n, size[2] - 2 * s.first), at = 2 * (s.row * size[2] + s.first);
+        const int64_t place = s.image * y->stride[0] + group * conv->maps * y->stride[1];
+        const tgi_matrix g = {TG_F32, (const char *)((const float *)y->data + place), y->stride[1], 1};
+        float *const below = windows + 2 * s.n * nr;
+        memset(windows, 0, (size_t)(n < 2 * s.n || 2 * s.row + 1 >= size[1] ? 4 * s.n * nr : 0) * sizeof *windows);
+        tgi_gemm_pack(TG_F32, (char *)windows, (int)nr, g, false, map, conv->maps - map, at, n);
+        if (2 * s.row + 1 < size[1])
+            tgi_gemm_pack(TG_F32, (char *)below, (int)nr, g, false, map, conv->maps - map, at + size[2], n);
+        job->loops->gradient(windows, below, s.n, nr, to, job->tiles * nr);
+        to += s.n * nr;
+    }
+}
+
+/* sums [16][channels, width] = v of channels [from, until) times m [16, tiles, nr], of n tiles; or added to them. */
+static void tgi_winograd_weight_sums(const tgi_winograd *job, const tgi_winograd_room *room, int64_t from,
+                                     int64_t until, int64_t n, bool adds, float *sums)
+{
+    const int64_t nr = job->conv->nr, width = job->conv->panels * nr;
+    tgi_gemm_tile t = tgi_conv_tile(job->conv, room->v, room->m, width);
+    t.k = n;
+    t.a_row = job->pitch;
+    t.a_col = 1;
+    t.from_row = adds ? width : 0;
+    for (int64_t number = 0; number < 16; ++number) {
+        t.b = room->m + number * job->tiles * nr;
+        for (int64_t channel = from; channel < until; channel += job->mr) {
+            float *const c = sums + number * job->next + channel * width;
+            t.rows = tgi_at_most(until - channel, job->mr);
+            t.a = room->v + number * job->step + channel * job->pitch;
+            t.c = c;
+            t.from = adds ? c : NULL;
+            job->tile(&t);
+        }
+    }
+}
+
+/* The sums for w of chunks.  Items: parts of the channels, group by group, chunk by chunk. */
+static void tgi_winograd_weight_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_winograd *job = (const tgi_winograd *)job_;
+    const tgi_conv_cpu *const conv = job->conv;
+    const int64_t groups = conv->conv.groups;
+    const int64_t share = tgi_round_up(tgi_parts_of(conv->channels, job->parts), job->mr);
+    const tgi_winograd_room room = tgi_winograd_room_of(job, thread);
+    for (; first < end; ++first) {
+        const int64_t group = first / job->parts % groups, chunk = first / job->parts / groups;
+        const int64_t from = first % job->parts * share, until = tgi_at_most(conv->channels, from + share);
+        const int64_t begin = chunk * job->blocks / job->chunks, stop = (chunk + 1) * job->blocks / job->chunks;
+        float *const sums = job->weight + (chunk * groups + group) * 16 * job->next;
+        for (int64_t block = begin; block < stop && from < until; ++block) {
+            const int64_t strip = block * job->per, last = tgi_at_most(job->strips, strip + job->per);
+            const int64_t n = tgi_winograd_image(job, &room, group, from, until, strip, last);
+            for (int64_t panel = 0; panel < conv->panels; ++panel) {
+                tgi_winograd_gradient(job, &room, group, panel, strip, last);
+                tgi_winograd_weight_sums(job, &room, from, until, n, block > begin, sums + panel * conv->nr);
+            }
+        }
+    }
+}
+
+/* product [groups, taps, maps] = the weights of the sums.  Items: channels, group by group. */
+static void tgi_winograd_weights_of_sums(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_winograd *job = (const tgi_winograd *)job_;
+    const int64_t channels = job->conv->channels, width = job->conv->panels * job->conv->nr;
+    (void)thread;
+    for (; first < end; ++first) {
+        const float *const sums = job->weight + first / channels * 16 * job->next + first % channels * width;
+        job->finite[first] = job->loops->weight_sums(sums, job->next, job->chunks,
+                                                     job->conv->conv.groups * 16 * job->next, width,
+                                                     job->conv->product + first * 9 * width);
+    }
+}
+
+/* Whether there are tiles, and they are worth it. */
+static bool tgi_winograd_fits(const tgi_conv_cpu *job, const tgi_kernels *kernels)
+{
+    const tgi_im2col *const m = &job->conv.m;
+    bool fits = kernels->winograd && job->phases == 1 && m->windows[0] == 1 && m->size[0] == 1 && m->before[0] == 0 &&
+                m->kernel[0] == 1 && job->channels >= 16 && job->maps >= 16;
+    for (int d = 1; d < 3; ++d)
+        fits = fits && m->kernel[d] == 3 && m->stride[d] == 1 && m->dilation[d] == 1 && m->windows[d] > 1;
+    return fits && m->images * job->windows >= TGI_WINOGRAD_WINDOWS &&
+           job->maps * tgi_at_most(m->windows[2], 32) >= 2 * TGI_WINOGRAD_MAPS;
+}
+
+/* Sets all but the memory.  What divides the sums for w into blocks and chunks must not depend on the threads. */
+static void tgi_winograd_plan(tgi_winograd *job, const tgi_conv_cpu *conv, const tgi_kernels *kernels, int threads)
+{
+    const int64_t *const windows = conv->conv.m.windows, channels = conv->channels, groups = conv->conv.groups;
+    const int64_t most = TGI_WINOGRAD_MOST / (16 * channels), least = 2 * conv->mr;
+    const int64_t room = tgi_at_most(most < least ? least : most, TGI_WINOGRAD_TILES);
+    const bool to_w = conv->conv.result == TGI_CONV_W;
+    job->conv = conv;
+    job->loops = kernels->winograd;
+    job->rows = (windows[1] + 1) / 2;
+    job->columns = (windows[2] + 1) / 2;
+    job->pieces = tgi_parts_of(job->columns, room);
+    job->width = tgi_parts_of(job->columns, job->pieces);
+    job->strips = conv->conv.m.images * job->rows * job->pieces;
+    job->blocks = tgi_round_up(tgi_parts_of(job->strips, room / job->width), to_w ? 1 : threads);
+    job->per = tgi_parts_of(job->strips, job->blocks);
+    job->blocks = tgi_parts_of(job->strips, job->per);
+    job->tiles = job->per * job->width;
+    job->pitch = tgi_round_up(job->tiles, 16) + 16;
+    job->line = tgi_round_up(2 * job->width, 32) + 16;
+    job->step = channels * job->pitch + 16; /* no power of 2, as the 16 numbers would be in one set of the cache */
+    job->next = channels * (to_w ? conv->panels * conv->nr : conv->nr) + 16;
+    job->chunks = tgi_at_most(job->blocks, TGI_CONV_CHUNKS);
+    while (job->chunks > 1 && job->chunks * groups * 16 * job->next > TGI_CONV_SUMS) job->chunks /= 2;
+    const int height = tgi_gemm_height(kernels, true, to_w ? channels : job->tiles);
+    const bool narrow = conv->nr < kernels->tile_cols[0];
+    job->tile = narrow ? kernels->gemm_tile_narrow[height][0] : kernels->gemm_tile[height][0];
+    job->mr = kernels->tile_rows[height];
+    job->parts = tgi_at_most(tgi_parts_of(threads, job->chunks * groups), tgi_parts_of(channels, job->mr));
+}
+
+/* conv: y with its weights and bias in panels, or w.  TGI_COMPOSE: a result is not finite. */
+static tgi_answer tgi_winograd_run(tgi_thread *S, const tgi_conv_cpu *conv, const tgi_kernels *kernels, int threads)
+{
+    TGI_ZEROED(tgi_winograd, job);
+    tgi_winograd_plan(&job, conv, kernels, threads);
+    const bool to_w = conv->conv.result == TGI_CONV_W;
+    const int64_t groups = conv->conv.groups, channels = groups * conv->channels, panels = groups * conv->panels;
+    const int64_t items = groups * (to_w ? job.chunks * job.parts : job.blocks);
+    const int64_t weights = (to_w ? job.chunks * groups : panels) * 16 * job.next;
+    const int64_t results = to_w ? channels : items, moved = to_w ? channels : panels * conv->channels;
+    const size_t bytes = (size_t)weights * sizeof(float) + (size_t)results, least = (size_t)TGI_STACK_SCRATCH + 1;
+    const size_t scratch = (size_t)((2 * job.per + 2) * job.line + 16 * job.step +
+                                    (16 * job.tiles + 4 * job.width) * conv->nr) * sizeof(float);
+    const int parts = (int)tgi_at_most(items, threads);
+    const int movers = tgi_parts_for(S, TGI_LIGHT_WORK * (double)weights, moved);
+    bool finite = true;
+    job.weight = (float *)tgi_alloc(S, bytes);
+    if (!job.weight) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
+    job.finite = (unsigned char *)(job.weight + weights);
+    const bool ok = tgi_scratch_alloc(S, "conv", &job.scratch, scratch < least ? least : scratch, parts);
+    if (ok) {
+        if (!to_w) tgi_parallel_for(movers, moved, tgi_winograd_weights, &job);
+        tgi_parallel_for(parts, items, to_w ? tgi_winograd_weight_range : tgi_winograd_maps_range, &job);
+        if (to_w) tgi_parallel_for(movers, moved, tgi_winograd_weights_of_sums, &job);
+        for (int64_t i = 0; i < results; ++i) finite &= job.finite[i] != 0;
+        tgi_free(S, job.scratch.each, job.scratch.total);
+    }
+    tgi_free(S, job.weight, bytes);
+    return !ok ? TGI_FAILED : finite ? TGI_DONE : TGI_COMPOSE;
+}
+
 /* job: what callers set, conv, of, phases and shift. */
 static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
 {
@@ -55648,7 +56020,9 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
     }
     if (padded > (double)TGI_CONV_MOST) return TGI_COMPOSE;
     const int threads = tgi_threads_for(S, work);
-    tgi_conv_cpu_plan(&job, tgi_kernels_of(S), threads);
+    const tgi_kernels *const kernels = tgi_kernels_of(S);
+    tgi_answer answer = TGI_COMPOSE; /* of another way to do it */
+    tgi_conv_cpu_plan(&job, kernels, threads);
     if ((uint64_t)job.elements > SIZE_MAX / sizeof(float)) return TGI_COMPOSE;
     const size_t panels = (size_t)job.panels, tables = job.of ? panels : 1; /* of taps: all panels have the same ones */
     const size_t table = (taps * tables + panels) * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
@@ -55667,13 +56041,17 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
         for (int64_t i = 0; i < job.panels && !job.of; ++i) job.terms[i] = job.taps;
         if (!to_w) tgi_conv_move_weights(S, &job, job.panels * (job.of ? 1 : conv->groups), tgi_conv_weight_pack);
         if (!to_w) tgi_conv_bias_pack(&job);
-        tgi_parallel_for(parts, job.items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
+        if (tgi_winograd_fits(&job, kernels)) answer = tgi_winograd_run(S, &job, kernels, threads);
+        if (answer == TGI_COMPOSE)
+            tgi_parallel_for(parts, job.items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
+        else
+            job.chunks = 1;
         if (to_w) tgi_conv_move_weights(S, &job, tgi_conv_pieces(&job) * conv->groups, tgi_conv_weight_sum);
         tgi_free(S, job.scratch.each, job.scratch.total);
     }
     tgi_free(S, job.product, bytes);
     tgi_free(S, tap, table);
-    return ok ? TGI_DONE : TGI_FAILED;
+    return ok && answer != TGI_FAILED ? TGI_DONE : TGI_FAILED;
 }
 
 /* x is a convolution, too, with strides of 1: of y, by the weight with its taps in reverse order, in which maps and
@@ -55919,7 +56297,14 @@ static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv
     return tgi_conv_cpu_run(S, job);
 }
 
-/* ---- im2col and col2im ---- */
+/* ======== @@CPU_COLUMNS ===========================================================================================
+
+   Promise: tgi_cpu_im2col and tgi_cpu_col2im, for the convolutions that CPU_CONV leaves to products of matrices.
+   Types: tgi_tap is a place of the kernel, and the windows in which it sees an element.
+   Way: im2col writes for each place of the kernel what it sees in all windows; col2im adds such numbers to the elements
+   that were seen.
+   (1) An item of a loop is computed by one thread, its sums in one order: threads do not change the bits.
+   To add a layout of the image: its case in tgi_im2col_image, which is told the steps along its dims. */
 
 /* n / stride, mostly without a division. */
 static inline int64_t tgi_windows_before(int64_t n, int64_t stride)
@@ -62618,6 +63003,188 @@ static void TGI_V(gemm_tile_bf16)(const tgi_gemm_tile *t)
 #endif
 TGI_FMA_END
 
+#if defined(TGI_HAS_VECTORS) && !defined(TGI_SECOND_TYPE)
+/* B^T d of four numbers d, which are `step` apart: see CPU_CONV. */
+TGI_ALWAYS_INLINE void TGI_V(winograd_four)(TGI_V(vector_f32) *d, int step)
+{
+    const TGI_V(vector_f32) first = d[0], second = d[step], third = d[2 * step];
+    d[0] = first - third;
+    d[step] = second + third;
+    d[2 * step] = third - second;
+    d[3 * step] = second - d[3 * step];
+}
+
+static int TGI_V(winograd_image)(const float *x, int64_t row, int64_t strips, int64_t n, float *to, int64_t step)
+{
+    typedef TGI_V(vector_f32) floats;
+    enum { LANES = (int)(sizeof(floats) / sizeof(float)) };
+    const bool two = 2 * n == LANES && strips > 1;
+    const int64_t second = two ? 2 * row : (int64_t)LANES;
+    for (int64_t t = 0; t < n; t += LANES, x += 2 * LANES, to += LANES) {
+        floats d[4][4]; /* of a vector of tiles: rows, columns */
+        TGI_UNROLL
+        for (int i = 0; i < 4; ++i) {
+            const float *const at = x + i * row, *const behind = at + second;
+            const floats low = *(const floats *)at, high = *(const floats *)behind;
+            const floats next_low = *(const floats *)(at + 2), next_high = *(const floats *)(behind + 2);
+            d[i][0] = TGI_T_PLACES(EVEN, low, high);
+            d[i][1] = TGI_T_PLACES(ODD, low, high);
+            d[i][2] = TGI_T_PLACES(EVEN, next_low, next_high);
+            d[i][3] = TGI_T_PLACES(ODD, next_low, next_high);
+            TGI_V(winograd_four)(d[i], 1);
+        }
+        TGI_UNROLL
+        for (int j = 0; j < 4; ++j) {
+            TGI_V(winograd_four)(d[0] + j, 4);
+            TGI_UNROLL
+            for (int i = 0; i < 4; ++i) *(floats *)(to + (4 * i + j) * step) = d[i][j];
+        }
+    }
+    return two ? 2 : 1;
+}
+
+/* to [4], `step` apart: G g of three numbers. */
+TGI_ALWAYS_INLINE void TGI_V(winograd_three)(TGI_V(vector_f32) a, TGI_V(vector_f32) b, TGI_V(vector_f32) c,
+                                             TGI_V(vector_f32) *to, int step)
+{
+    const TGI_V(vector_f32) ends = a + c;
+    to[0] = a;
+    to[step] = (ends + b) * 0.5f;
+    to[2 * step] = (ends - b) * 0.5f;
+    to[3 * step] = c;
+}
+
+static void TGI_V(winograd_weights)(const float *w, bool back, int64_t width, float *to, int64_t step)
+{
+    typedef TGI_V(vector_f32) floats;
+    enum { LANES = (int)(sizeof(floats) / sizeof(float)) };
+    const int64_t next = back ? -width : width;
+    if (back) w += 8 * width;
+    for (int64_t l = 0; l < width; l += LANES, w += LANES, to += LANES) {
+        floats u[4][3], all[4];
+        TGI_UNROLL
+        for (int j = 0; j < 3; ++j) {
+            const float *const at = w + j * next, *const second = at + 3 * next, *const third = second + 3 * next;
+            TGI_V(winograd_three)(*(const floats *)at, *(const floats *)second, *(const floats *)third, u[0] + j, 3);
+        }
+        TGI_UNROLL
+        for (int i = 0; i < 4; ++i) {
+            TGI_V(winograd_three)(u[i][0], u[i][1], u[i][2], all, 1);
+            TGI_UNROLL
+            for (int j = 0; j < 4; ++j) *(floats *)(to + (4 * i + j) * step) = all[j];
+        }
+    }
+}
+
+/* The sign of a word is set where all bits of an exponent are: where x is an infinity or a NaN. */
+typedef uint32_t TGI_V(winograd_words) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+TGI_ALWAYS_INLINE TGI_V(winograd_words) TGI_V(winograd_beyond)(TGI_V(vector_f32) x)
+{
+    return ((TGI_V(winograd_words))x & 0x7f800000u) + 0x00800000u;
+}
+
+static inline bool TGI_V(winograd_finite)(TGI_V(winograd_words) beyond)
+{
+    uint32_t word[sizeof beyond / sizeof(uint32_t)], any = 0;
+    memcpy(word, &beyond, sizeof word);
+    for (size_t l = 0; l < sizeof word / sizeof *word; ++l) any |= word[l];
+    return !(any & 0x80000000u);
+}
+
+static bool TGI_V(winograd_maps)(const float *m, int64_t step, int64_t n, int64_t width, const float *bias, float *top,
+                                 float *bottom)
+{
+    typedef TGI_V(vector_f32) floats;
+    enum { LANES = (int)(sizeof(floats) / sizeof(float)) };
+    TGI_V(winograd_words) beyond = {0};
+    for (int64_t i = 0; i < n; ++i, top += width) {
+        for (int64_t l = 0; l < width; l += LANES, m += LANES, top += LANES, bottom += LANES) {
+            const floats zero = {0}, add = bias ? *(const floats *)(bias + l) : zero;
+            floats s[4][2];
+            TGI_UNROLL
+            for (int k = 0; k < 4; ++k) {
+                const float *const at = m + 4 * k * step;
+                const floats second = *(const floats *)(at + step), third = *(const floats *)(at + 2 * step);
+                s[k][0] = *(const floats *)at + second + third;
+                s[k][1] = second - third - *(const floats *)(at + 3 * step);
+            }
+            TGI_UNROLL
+            for (int j = 0; j < 2; ++j) {
+                const floats y = s[0][j] + s[1][j] + s[2][j] + add, z = s[1][j] - s[2][j] - s[3][j] + add;
+                beyond |= TGI_V(winograd_beyond)(y) | TGI_V(winograd_beyond)(z);
+                *(floats *)(top + j * width) = y;
+                *(floats *)(bottom + j * width) = z;
+            }
+        }
+        bottom += width;
+    }
+    return TGI_V(winograd_finite)(beyond);
+}
+
+static void TGI_V(winograd_gradient)(const float *top, const float *bottom, int64_t n, int64_t width, float *to,
+                                     int64_t step)
+{
+    typedef TGI_V(vector_f32) floats;
+    enum { LANES = (int)(sizeof(floats) / sizeof(float)) };
+    for (int64_t i = 0; i < n; ++i, top += width, bottom += width) {
+        for (int64_t l = 0; l < width; l += LANES, top += LANES, bottom += LANES, to += LANES) {
+            floats row[4][2];
+            TGI_UNROLL
+            for (int j = 0; j < 2; ++j) {
+                const floats y = *(const floats *)(top + j * width), z = *(const floats *)(bottom + j * width);
+                row[0][j] = y;
+                row[1][j] = y + z;
+                row[2][j] = y - z;
+                row[3][j] = -z;
+            }
+            TGI_UNROLL
+            for (int k = 0; k < 4; ++k) {
+                float *const at = to + 4 * k * step;
+                *(floats *)at = row[k][0];
+                *(floats *)(at + step) = row[k][0] + row[k][1];
+                *(floats *)(at + 2 * step) = row[k][0] - row[k][1];
+                *(floats *)(at + 3 * step) = -row[k][1];
+            }
+        }
+    }
+}
+
+static bool TGI_V(winograd_weight_sums)(const float *m, int64_t step, int64_t count, int64_t apart, int64_t width,
+                                        float *w)
+{
+    typedef TGI_V(vector_f32) floats;
+    TGI_V(winograd_words) beyond = {0};
+    enum { LANES = (int)(sizeof(floats) / sizeof(float)) };
+    for (int64_t l = 0; l < width; l += LANES, m += LANES, w += LANES) {
+        floats sum[16], u[3][4];
+        for (int k = 0; k < 16; ++k) {
+            sum[k] = *(const floats *)(m + k * step);
+            for (int64_t i = 1; i < count; ++i) sum[k] += *(const floats *)(m + k * step + i * apart);
+        }
+        TGI_UNROLL
+        for (int j = 0; j < 4; ++j) {
+            const floats half = (sum[4 + j] + sum[8 + j]) * 0.5f;
+            u[0][j] = sum[j] + half;
+            u[1][j] = (sum[4 + j] - sum[8 + j]) * 0.5f;
+            u[2][j] = half + sum[12 + j];
+        }
+        TGI_UNROLL
+        for (int i = 0; i < 3; ++i) {
+            const floats half = (u[i][1] + u[i][2]) * 0.5f, y = u[i][0] + half, z = half + u[i][3];
+            *(floats *)(w + 3 * i * width) = y;
+            *(floats *)(w + (3 * i + 1) * width) = (u[i][1] - u[i][2]) * 0.5f;
+            *(floats *)(w + (3 * i + 2) * width) = z;
+            beyond |= TGI_V(winograd_beyond)(y) | TGI_V(winograd_beyond)(z) |
+                      TGI_V(winograd_beyond)((u[i][1] - u[i][2]) * 0.5f);
+        }
+    }
+    return TGI_V(winograd_finite)(beyond);
+}
+
+static const tgi_winograd_loops TGI_V(winograd) = {TGI_V(winograd_image), TGI_V(winograd_weights), TGI_V(winograd_maps),
+                                                   TGI_V(winograd_gradient), TGI_V(winograd_weight_sums)};
+#endif
+
 /* ---- pools and interpolation: see tgi_window_loops ---- */
 
 #ifndef TGI_LIGHT_AS_AVX2
@@ -63874,6 +64441,11 @@ static const tgi_kernels TGI_V(kernels) = {
 #endif
     TGI_V(slide),
     TGI_V(slide_weight),
+#ifdef TGI_HAS_VECTORS
+    &TGI_V(winograd),
+#else
+    NULL,
+#endif
     {&TGI_LIGHT(windows_f32), TGI_WINDOWS_F64},
 #ifdef TG_NO_FFT
     {NULL, NULL},

@@ -12,13 +12,13 @@
 #include <sys/wait.h>
 #endif
 
-enum { ROWS = 600, COLS = 700, OPS = 37 };
+enum { ROWS = 600, COLS = 700, OPS = 38 };
 
-/* Both gradients of a convolution of x [60, 10, 28, 25], one after the other. */
-static tg_tensor *convolution_gradients(tg_tensor *x)
+/* Both gradients of a convolution of x to so many maps, one after the other. */
+static tg_tensor *convolution_gradients(tg_tensor *x, int64_t maps)
 {
-    tg_tensor *in[2], *grad[2], *y;
-    in[0] = tg_set_requires_grad(x, true), in[1] = tg_set_requires_grad(tg_randn(TG_SHAPE(4, 10, 3, 3)), true);
+    tg_tensor *in[2], *grad[2], *y, *w = tg_randn(TG_SHAPE(maps, tg_dim(x, 1), 3, 3));
+    in[0] = tg_set_requires_grad(x, true), in[1] = tg_set_requires_grad(w, true);
     y = tg_square(tg_conv2d(x, in[1], NULL, TG_SHAPE(1), TG_SAME, TG_SHAPE(1), 1));
     y = tg_sum(y);
     if (tg_gradients(&y, 1, NULL, in, 2, grad, 0) != TG_OK) return NULL;
@@ -73,7 +73,7 @@ static tg_tensor *result(int k)
         y = (k == 22 ? tg_max_pool2d : tg_avg_pool2d)(x, TG_SHAPE(5), TG_SHAPE(2), TG_SHAPE(1));
         y = tg_sum(tg_square(y));
         return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
-    case 24: return convolution_gradients(tg_reshape(a, TG_SHAPE(60, 10, 28, 25)));
+    case 24: return convolution_gradients(tg_reshape(a, TG_SHAPE(60, 10, 28, 25)), 4);
     case 25: /* a batch norm in training, and its gradient */
         x = tg_set_requires_grad(tg_reshape(a, TG_SHAPE(60, 10, COLS)), true);
         y = tg_batch_norm(x, NULL, NULL, tg_ones(TG_SHAPE(10)), NULL, true, 0.1, 1e-5);
@@ -102,6 +102,7 @@ static tg_tensor *result(int k)
         x = tg_set_requires_grad(a, true);
         y = tg_sum(tg_square(tg_glu(x, 0)));
         return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
+    case 36: return convolution_gradients(tg_reshape(a, TG_SHAPE(7, 60, 25, 40)), 33); /* by tiles of windows */
     default: /* a gradient through most of them */
         x = tg_set_requires_grad(a, true);
         y = tg_gelu(tg_layer_norm(tg_matmul(tg_softmax(x, 1), b), 1, NULL, NULL, 1e-5), true);

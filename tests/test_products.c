@@ -391,7 +391,11 @@ TEST(convolutions)
         {5, {2, 3, 6, 7, 9}, {3, 1, 3, 2, 3}, {2, 1, 1, 3}},  {4, {1, 4, 3, 4}, {4, 1, 3, 3}, {1, 0, 1, 4}},
         {4, {2, 3, 15, 17}, {3, 1, 2, 2}, {3, 0, 1, 3}},      {4, {1, 40, 7, 8}, {140, 20, 3, 3}, {2, 1, 1, 2}},
         {4, {2, 128, 4, 5}, {256, 128, 3, 3}, {1, 1, 1, 1}},  {5, {2, 2, 6, 20, 21}, {3, 2, 3, 3, 3}, {1, 1, 1, 1}},
-        {5, {1, 4, 4, 40, 50}, {4, 2, 2, 3, 2}, {2, 2, 1, 2}}};
+        {5, {1, 4, 4, 40, 50}, {4, 2, 2, 3, 2}, {2, 2, 1, 2}},
+        /* tiles of four windows: strips of 2 to 16 tiles and parts of one of 120; odd sizes, many channels, cropped */
+        {4, {18, 20, 4, 4}, {130, 20, 3, 3}, {1, 1, 1, 1}},   {4, {5, 17, 8, 8}, {70, 17, 3, 3}, {1, 1, 1, 1}},
+        {4, {2, 80, 15, 16}, {70, 40, 3, 3}, {1, 1, 1, 2}},   {4, {1, 16, 9, 241}, {16, 16, 3, 3}, {1, 0, 1, 1}},
+        {4, {1, 270, 17, 19}, {24, 270, 3, 3}, {1, 3, 1, 1}}, {4, {2, 33, 33, 31}, {16, 33, 3, 3}, {1, 2, 1, 1}}};
     if (harness_skips_plain("convolutions: the fused ones against those composed")) return;
     for (size_t i = 0; i < sizeof row / sizeof *row; ++i) {
         for (int strided = 0; strided < 2; ++strided) {
@@ -421,6 +425,41 @@ TEST(convolutions)
             CHECK(convolve(in, row[i].p, plain));
             oracle_end();
             for (int k = 0; k < CONVOLVED; ++k) CHECK(is_exactly(fused[k], plain[k]));
+        }
+    }
+}
+
+/* Of a convolution by tiles of windows, an infinity or a NaN makes the results that a loop over the windows makes of it,
+   and no others: those beside it keep their bits.  So do numbers that overflow on the way.  Of a number that is large,
+   but not so large, results have its rounding error. */
+TEST(convolutions_beyond)
+{
+    enum { N = 2, C = 18, O = 20, SIDE = 16, PLACE = 5 * SIDE + 7 };
+    static const float number[] = {(float)INFINITY, -(float)INFINITY, (float)NAN, 3e38f, 1e30f};
+    if (harness_skips_plain("convolutions_beyond")) return;
+    for (int i = 0; i < 5; ++i) {
+        for (int which = 0; which < 2; ++which) { /* an element of x or of w is this number */
+            TG_SCOPE;
+            const tg_shape shape[2] = {TG_SHAPE(N, C, SIDE, SIDE), TG_SHAPE(O, C, 3, 3)};
+            tg_tensor *in[2], *y[2], *g[2][2];
+            for (int k = 0; k < 2; ++k) in[k] = tg_add_scalar(integers(shape[k], TG_F32), 4); /* 1 to 7 */
+            tg_tensor *element = tg_narrow(tg_flatten(in[which], 0, -1), 0, which ? 4 : PLACE, 1);
+            tg_fill_(element, number[i]);
+            for (int k = 0; k < 2; ++k) tg_set_requires_grad(in[k], true);
+            tg_tensor *slope = tg_add_scalar(integers(TG_SHAPE(N, O, SIDE, SIDE), TG_F32), 4);
+            for (int slow = 0; slow < 2; ++slow) {
+                inside_compose(slow);
+                y[slow] = tg_conv2d(in[0], in[1], NULL, TG_SHAPE(1), TG_SHAPE(1), TG_SHAPE(1), 1);
+                CHECK(tg_gradients(&y[slow], 1, &slope, in, 2, g[slow], 0) == TG_OK);
+                inside_compose(false);
+            }
+            for (int k = 0; k < 3; ++k) {
+                tg_tensor *fast = k < 2 ? g[0][k] : tg_detach(y[0]), *exact = k < 2 ? g[1][k] : tg_detach(y[1]);
+                tg_tensor *where = tg_isnan(exact);
+                CHECK(is_exactly(tg_isnan(fast), where));
+                fast = tg_masked_fill(fast, where, 0), exact = tg_masked_fill(exact, where, 0);
+                CHECK(i < 4 ? is_exactly(fast, exact) : tg_allclose(fast, exact, 0, 1e-6 * number[i]));
+            }
         }
     }
 }
@@ -500,6 +539,7 @@ int main(int argc, char **argv)
     RUN(rows_and_large_weights);
     RUN(shared_weights);
     RUN(convolutions);
+    RUN(convolutions_beyond);
     RUN(max_pools);
     RUN(transposed_copies);
     CHECK(tg_shutdown() == TG_OK);
