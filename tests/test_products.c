@@ -431,11 +431,11 @@ TEST(convolutions)
 
 /* Of a convolution by tiles of windows, an infinity or a NaN makes the results that a loop over the windows makes of it,
    and no others: those beside it keep their bits.  So do numbers that overflow on the way.  Of a number that is large,
-   but not so large, results have its rounding error. */
+   but not so large, results have its rounding error, times 7. */
 TEST(convolutions_beyond)
 {
-    enum { N = 2, C = 18, O = 20, SIDE = 16, PLACE = 5 * SIDE + 7 };
-    static const float number[] = {(float)INFINITY, -(float)INFINITY, (float)NAN, 3e38f, 1e30f};
+    enum { N = 2, C = 34, O = 40, SIDE = 16, PLACE = 5 * SIDE + 7 };
+    const float number[] = {(float)INFINITY, -(float)INFINITY, (float)NAN, 3e38f, 1e30f};
     if (harness_skips_plain("convolutions_beyond")) return;
     for (int i = 0; i < 5; ++i) {
         for (int which = 0; which < 2; ++which) { /* an element of x or of w is this number */
@@ -458,7 +458,7 @@ TEST(convolutions_beyond)
                 tg_tensor *where = tg_isnan(exact);
                 CHECK(is_exactly(tg_isnan(fast), where));
                 fast = tg_masked_fill(fast, where, 0), exact = tg_masked_fill(exact, where, 0);
-                CHECK(i < 4 ? is_exactly(fast, exact) : tg_allclose(fast, exact, 0, 1e-6 * number[i]));
+                CHECK(i < 4 ? is_exactly(fast, exact) : tg_allclose(fast, exact, 0, 7e-6 * number[i]));
             }
         }
     }
