@@ -55689,10 +55689,8 @@ typedef struct {
     tgi_scratch scratch;         /* lines; numbers [16, channels, pitch] and [16, tiles, nr]; windows of a strip */
 } tgi_winograd;
 
-/* Tiles of a block, and elements of its transformed image, at most.  From how many windows of all images on it is worth
-   the transformation of the weights, and from how many maps times tiles of a row that of the image, which goes by
-   vectors (conv2d f32 8x32x16x16,32x32x3x3; 1x32x12x12 takes as long without). */
-enum { TGI_WINOGRAD_TILES = 112, TGI_WINOGRAD_MOST = 1 << 18, TGI_WINOGRAD_WINDOWS = 256, TGI_WINOGRAD_MAPS = 256 };
+/* Tiles of a block, and elements of its transformed image, at most. */
+enum { TGI_WINOGRAD_TILES = 112, TGI_WINOGRAD_MOST = 1 << 18 };
 
 /* What a thread writes in, apart from results, as tgi_winograd says of its scratch. */
 typedef struct { float *lines, *v, *m, *windows; } tgi_winograd_room;
@@ -55930,7 +55928,9 @@ static void tgi_winograd_weights_of_sums(const void *job_, int thread, int64_t f
     }
 }
 
-/* Whether there are tiles, and they are worth it. */
+/* Whether there are tiles, and enough of them.  The transformation of the weights takes as long as 100 windows save or
+   more; that of the image takes a vector of tiles as long as one tile, so that it pays with many maps, or with long
+   rows.  With strips of eight tiles vectors of sixteen take two. */
 static bool tgi_winograd_fits(const tgi_conv_cpu *job, const tgi_kernels *kernels)
 {
     const tgi_im2col *const m = &job->conv.m;
@@ -55938,8 +55938,8 @@ static bool tgi_winograd_fits(const tgi_conv_cpu *job, const tgi_kernels *kernel
                 m->kernel[0] == 1 && job->channels >= 16 && job->maps >= 16;
     for (int d = 1; d < 3; ++d)
         fits = fits && m->kernel[d] == 3 && m->stride[d] == 1 && m->dilation[d] == 1 && m->windows[d] > 1;
-    return fits && m->images * job->windows >= TGI_WINOGRAD_WINDOWS &&
-           job->maps * tgi_at_most(m->windows[2], 32) >= 2 * TGI_WINOGRAD_MAPS;
+    const int64_t tiles = (m->windows[2] + 1) / 2, full = tiles == 8 ? 16 : tgi_at_most(tiles, 16);
+    return fits && m->images * job->windows >= 256 && job->maps * full >= (job->conv.result == TGI_CONV_W ? 128 : 256);
 }
 
 /* Sets all but the memory.  What divides the sums for w into blocks and chunks must not depend on the threads. */
