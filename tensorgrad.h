@@ -55736,6 +55736,7 @@ static void tgi_winograd_lines(const tgi_winograd *job, tgi_winograd_strip s, in
             memset(lines, 0, (size_t)n * sizeof *lines);
             continue;
         }
+        for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(from + stride[1] + k); /* of the next channel */
         for (int64_t k = 0; k < zeros; ++k) lines[k] = 0;
         for (int64_t k = end; k < n; ++k) lines[k] = 0;
         if (quads) tgi_conv_copy(lines + zeros, from, end - zeros);
@@ -55799,9 +55800,13 @@ static bool tgi_winograd_store(const tgi_winograd *job, tgi_winograd_strip s, in
                      ((s.image * conv->conv.groups + group) * conv->maps + map) * conv->windows +
                      2 * (s.row * size[2] + s.first);
     float *const below = windows + 2 * s.n * nr;
+    const bool both = 2 * s.row + 1 < size[1];
+    for (int64_t i = 0; i < lanes; ++i) { /* lines of y, of which each is elsewhere */
+        for (int64_t k = 0; k < (both ? size[2] + n : n); k += 16) TGI_PREFETCH(y + i * conv->windows + k);
+    }
     const bool finite = job->loops->maps(m, job->tiles * nr, s.n, nr, bias, windows, below);
     tgi_conv_store(windows, nr, lanes, n, y, conv->windows);
-    if (2 * s.row + 1 < size[1]) tgi_conv_store(below, nr, lanes, n, y + size[2], conv->windows);
+    if (both) tgi_conv_store(below, nr, lanes, n, y + size[2], conv->windows);
     return finite;
 }
 
