@@ -48280,13 +48280,14 @@ typedef struct {
    two: of the elements with even places, and of those with odd ones; x, if it is not copied, has the latter x_odd
    behind the former; of copies and pairs, a group has two such vectors of w.  halves: w is f16, which a kernel can
    read if reads_halves.  total: NULL, or where the sums of the lanes go, [rows, groups, TGI_FEW]; or, of copies, all
-   lanes, in the order of the elements of w.  next: the piece after this one; the group that is `ahead` groups further
-   is fetched meanwhile.
+   lanes, in the order of the elements of w.  whole: the piece has all steps of a product without copies; only total is
+   written, not sum, which is taken as 0.  next: the piece after this one; the group that is `ahead` groups further is
+   fetched meanwhile.
    Steps in elements, neighbours where none is given. */
 enum { TGI_FEW = 4 };
 typedef struct {
     int64_t rows, groups, steps, ahead;
-    bool copies, pairs, halves;
+    bool copies, pairs, halves, whole;
     int64_t x_row, x_odd, w_step, w_group, w_apart, sum_row, total_row; /* apart: from vector to vector of a group */
     const void *x, *w, *next;
     void *sum, *total;
@@ -54732,13 +54733,14 @@ static void tgi_few_along_k(const tgi_few_job *job, tgi_few f, const char *w, in
     const int64_t size = tgi_bytes_of(job->compute), step = tgi_bytes_of(job->w.dtype), line = job->w.col * step;
     const char *const x = (const char *)f.x;
     f.w_step = vector;
+    f.whole = job->run >= job->k;
     f.ahead = job->large ? 1 + TGI_FEW_FETCHED / (TGI_FEW * job->run * step) : 0;
     for (int64_t j = 0, lines; j < n; j += lines) {
         lines = tgi_at_most(n - j, job->lines);
         if (lines > TGI_FEW) lines -= lines % TGI_FEW; /* the last ones are copied */
         f.groups = (lines + TGI_FEW - 1) / TGI_FEW;
         f.sum_row = f.groups * TGI_FEW * job->lanes;
-        memset(f.sum, 0, (size_t)(job->rows * f.sum_row * size));
+        if (!f.whole) memset(f.sum, 0, (size_t)(job->rows * f.sum_row * size));
         for (int64_t k = 0, run; k < job->k; k += run) {
             run = tgi_at_most(job->k - k, job->run);
             const int64_t width = tgi_round_up(run, vector);
@@ -54760,6 +54762,7 @@ static void tgi_few_along_outputs(const tgi_few_job *job, tgi_few f, const char 
     const char *const x = (const char *)f.x;
     char *const sums = (char *)f.sum;
     f.sum_row = job->block;
+    f.whole = false;
     f.w_apart = job->pairs ? 2 * job->lanes : job->lanes;
     f.w_group = TGI_FEW * job->lanes;
     f.ahead = job->large ? TGI_FEW_FETCHED / (TGI_FEW_DEPTH * f.w_group * step) : 0;
@@ -55053,7 +55056,8 @@ typedef struct {
     bool along;
 } tgi_whole_job;
 
-/* Whether the product is computed so, and how.  Of i64, for which there are tiles, only with few rows or columns. */
+/* Whether the product is computed so, and how.  Of i64, for which there are tiles, only with few rows or columns, or if
+   it is so short that a row of it is one pass (matmul i64 256x4,4x256). */
 static bool tgi_is_whole(tgi_thread *S, const tgi_gemm *g, tgi_whole_job *job)
 {
     const tg_dtype dtype = g->out.dtype;
@@ -55061,7 +55065,7 @@ static bool tgi_is_whole(tgi_thread *S, const tgi_gemm *g, tgi_whole_job *job)
     const tgi_matrix a = {dtype, NULL, g->a_row, g->a_col}, b = {dtype, NULL, g->b_row, g->b_col};
     const bool first = g->n < g->m; /* is the one way y^T = w^T x^T? */
     if (tgi_dtypes[dtype].floating || dtype == TG_BOOL || g->a.dtype != dtype || g->b.dtype != dtype) return false;
-    if (size == 8 && g->m > TGI_WHOLE_ROWS && g->n > TGI_WHOLE_ROWS) return false;
+    if (size == 8 && g->m > TGI_WHOLE_ROWS && g->n > TGI_WHOLE_ROWS && g->k > TGI_WHOLE_ROWS) return false;
     for (int way = 0; way < 2; ++way) {
         const bool turned = way ? !first : first;
         job->x = turned ? tgi_transposed(b) : a;
@@ -61437,11 +61441,34 @@ typedef tgi_real TGI_T(vector_anywhere);
 #endif
 
 TGI_FMA_BEGIN
+/* total [TGI_FEW] = the sums of the lanes of vectors v [TGI_FEW], the upper half added to the lower one, and so on. */
+static inline void TGI_T(few_total)(tgi_real *total, const tgi_vector *v)
+{
+#ifdef TGI_HAS_VECTORS
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), FEW = (int)TGI_FEW };
+    const tgi_vector x = TGI_T_PLACES(LOW, v[0], v[2]) + TGI_T_PLACES(HIGH, v[0], v[2]); /* lanes of 0 and 2 by turns */
+    const tgi_vector y = TGI_T_PLACES(LOW, v[1], v[3]) + TGI_T_PLACES(HIGH, v[1], v[3]);
+    const tgi_vector low = TGI_T_PLACES(LOW, x, y), high = TGI_T_PLACES(HIGH, x, y), both = low + high;
+    typedef tgi_real quad __attribute__((__vector_size__(TGI_FEW * sizeof(tgi_real))));
+    quad part[LANES < FEW ? 1 : LANES / FEW]; /* of 0, 1, 2, 3, and again */
+    memcpy(part, LANES < FEW ? &low : &both, sizeof both);
+    if (LANES < FEW) memcpy((tgi_real *)part + (LANES < FEW ? LANES : 0), &high, sizeof high);
+    TGI_UNROLL
+    for (int n = LANES / FEW / 2; n > 0; n /= 2) {
+        TGI_UNROLL
+        for (int i = 0; i < n; ++i) part[i] += part[i + n];
+    }
+    memcpy(total, part, FEW * sizeof *total);
+#else
+    for (int i = 0; i < TGI_FEW; ++i) total[i] = v[i];
+#endif
+}
+
 /* A group of tgi_few for `many` rows at a time, constants: rows that are not there are computed like the last one, and
    not stored.  copies, pairs, halves: see there.  next: a group that is fetched. */
 TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const char *next, int64_t rows,
-                                   const char *from, tgi_real *sum, const int many, const bool copies,
-                                   const bool pairs, const bool halves)
+                                   const char *from, tgi_real *sum, tgi_real *total, const int many,
+                                   const bool copies, const bool pairs, const bool halves)
 {
     TGI_FMA
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MOST = 4 };
@@ -61450,6 +61477,7 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const ch
     const int64_t w_step = f->w_step * size, x_row = f->x_row * (int64_t)sizeof(tgi_real);
     const int64_t x_step = (int64_t)(copies ? sizeof(tgi_real) : sizeof(tgi_vector));
     const int64_t odd = f->x_odd * (int64_t)sizeof(tgi_real);
+    const bool fetches = f->ahead > 0; /* else w is near, and would be asked for twice */
     const tgi_vector floats = {0};
     const char *x[MOST];
     tgi_vector sums[MOST][TGI_FEW];
@@ -61464,7 +61492,7 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const ch
         TGI_UNROLL
         for (int v = 0; v < vectors; ++v) {
             in[v] = TGI_FEW_VECTOR((const void *)(w + v * apart), halves);
-            TGI_PREFETCH_LATER(next + v * apart);
+            if (fetches) TGI_PREFETCH_LATER(next + v * apart);
         }
         TGI_UNROLL
         for (int half = 0; half < parts; ++half) {
@@ -61486,30 +61514,13 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const ch
     TGI_UNROLL
     for (int r = 0; r < many; ++r, sum += f->sum_row) {
         if (r >= rows) break;
+        if (!copies && f->whole) {
+            TGI_T(few_total)(total + r * f->total_row, sums[r]);
+            continue;
+        }
         TGI_UNROLL
         for (int v = 0; v < TGI_FEW; ++v) ((tgi_vector *)sum)[v] += sums[r][v];
     }
-}
-
-/* total [TGI_FEW] = the sums of the lanes of vectors v [TGI_FEW], the upper half added to the lower one, and so on. */
-static inline void TGI_T(few_total)(tgi_real *total, const tgi_vector *v)
-{
-#ifdef TGI_HAS_VECTORS
-    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), FEW = (int)TGI_FEW };
-    const tgi_vector x = TGI_T_PLACES(LOW, v[0], v[2]) + TGI_T_PLACES(HIGH, v[0], v[2]); /* lanes of 0 and 2 by turns */
-    const tgi_vector y = TGI_T_PLACES(LOW, v[1], v[3]) + TGI_T_PLACES(HIGH, v[1], v[3]);
-    const tgi_vector low = TGI_T_PLACES(LOW, x, y), high = TGI_T_PLACES(HIGH, x, y), both = low + high;
-    tgi_real lane[LANES < FEW ? FEW : LANES]; /* of 0, 1, 2, 3, and again */
-    memcpy(lane, LANES < FEW ? &low : &both, sizeof both);
-    if (LANES < FEW) memcpy(lane + LANES, &high, sizeof high);
-    TGI_UNROLL
-    for (int width = LANES / 2; width >= FEW; width /= 2) {
-        for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
-    }
-    memcpy(total, lane, FEW * sizeof *total);
-#else
-    for (int i = 0; i < TGI_FEW; ++i) total[i] = v[i];
-#endif
 }
 
 static void TGI_T(few_rows)(const tgi_few *f)
@@ -61526,25 +61537,26 @@ static void TGI_T(few_rows)(const tgi_few *f)
         for (int64_t r = 0; r < f->rows; r += MANY) {
             const char *const x = (const char *)((const tgi_real *)f->x + r * f->x_row), *const n = r ? w : ahead;
             tgi_real *const sum = (tgi_real *)f->sum + r * f->sum_row + group * PER_GROUP;
+            tgi_real *const total = f->whole ? (tgi_real *)f->total + r * f->total_row + group * TGI_FEW : NULL;
             const int64_t rows = f->rows - r;
             const int one = rows == 1;
             switch (one + (f->copies ? 2 : 0) + (pairs ? 4 : halves ? 8 : 0)) { /* constants make it fast */
-                case 0: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, false, false, false); break;
-                case 1: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, false, false, false); break;
-                case 2: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, true, false, false); break;
-                case 3: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, true, false, false); break;
-                case 4: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, false, may, false); break;
-                case 5: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, false, may, false); break;
-                case 6: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, true, may, false); break;
-                case 7: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, true, may, false); break;
-                case 8: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, false, false, is_f32); break;
-                case 9: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, false, false, is_f32); break;
-                case 10: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, true, false, is_f32); break;
-                default: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, true, false, is_f32); break;
+                case 0: TGI_T(few_pass)(f, w, n, rows, x, sum, total, MANY, false, false, false); break;
+                case 1: TGI_T(few_pass)(f, w, n, rows, x, sum, total, 1, false, false, false); break;
+                case 2: TGI_T(few_pass)(f, w, n, rows, x, sum, total, MANY, true, false, false); break;
+                case 3: TGI_T(few_pass)(f, w, n, rows, x, sum, total, 1, true, false, false); break;
+                case 4: TGI_T(few_pass)(f, w, n, rows, x, sum, total, MANY, false, may, false); break;
+                case 5: TGI_T(few_pass)(f, w, n, rows, x, sum, total, 1, false, may, false); break;
+                case 6: TGI_T(few_pass)(f, w, n, rows, x, sum, total, MANY, true, may, false); break;
+                case 7: TGI_T(few_pass)(f, w, n, rows, x, sum, total, 1, true, may, false); break;
+                case 8: TGI_T(few_pass)(f, w, n, rows, x, sum, total, MANY, false, false, is_f32); break;
+                case 9: TGI_T(few_pass)(f, w, n, rows, x, sum, total, 1, false, false, is_f32); break;
+                case 10: TGI_T(few_pass)(f, w, n, rows, x, sum, total, MANY, true, false, is_f32); break;
+                default: TGI_T(few_pass)(f, w, n, rows, x, sum, total, 1, true, false, is_f32); break;
             }
         }
     }
-    for (int64_t r = 0; f->total && r < f->rows; ++r) {
+    for (int64_t r = 0; f->total && !f->whole && r < f->rows; ++r) {
         const tgi_real *sum = (const tgi_real *)f->sum + r * f->sum_row;
         tgi_real *total = (tgi_real *)f->total + r * f->total_row;
         const int64_t apart = f->copies ? (int64_t)PER_GROUP : (int64_t)TGI_FEW;

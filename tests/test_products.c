@@ -140,7 +140,8 @@ TEST(integer_products)
 {
     static const tg_dtype dtypes[] = {TG_I64, TG_I32, TG_U8, TG_I8, TG_I16};
     static const int64_t size[][3] = {{1, 1, 1}, {1, 40, 9}, {40, 1, 9}, {15, 17, 0}, {29, 35, 387}, {130, 20, 11},
-                                      {1, 1, 700}, {1, 1030, 6}, {1030, 3, 7}, {4, 4, 33}};
+                                      {1, 1, 700}, {1, 1030, 6}, {1030, 3, 7}, {4, 4, 33},
+                                      {33, 40, 4}, {520, 33, 3}};
     const int64_t rows = sizeof size / sizeof *size;
     for (int64_t i = 0; i < 5 * 4 * rows; ++i) {
         TG_SCOPE;
