@@ -51454,75 +51454,72 @@ static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t 
 /* ---- running extremes ----
 
    y (may be left out), index, x [rows, n]: index[i] is where the largest (the job's flag: smallest) of x[0] .. x[i] is,
-   the last of equal ones, and the last NaN if there is one; y[i] is that element.  The smallest is minus the largest of
-   minus x, of integers ~. */
+   the last of equal ones, and the last NaN if there is one; y[i] is that element. */
 
-/* x [n] = the largest up to each element, that before them being *best, at place *at; index [n]: where it is, when x[0]
-   has the place `first`.  New extremes are rare: of most blocks no element is as large as the best
+/* x [n] = the largest (smallest) up to each element, that before them being *best, at place *at; index [n]: where it
+   is, when x[0] has the place `first`.  New extremes are rare: of most blocks no element is as good as the best
    (cummax f32 64x1024 dim=1). */
 TGI_LOOPS_BEGIN
-#define TGI_RUNNING_EXTREME(name, type, count)                                                           \
+#define TGI_RUNNING_EXTREME(name, type, count, worse, as_good)                                           \
     static void name(type *x, int64_t *index, int64_t n, int64_t first, type *best_, int64_t *at_)       \
     {                                                                                                    \
         type best = *best_;                                                                              \
         int64_t at = *at_;                                                                               \
         for (int64_t i = 0, run; run = tgi_at_most(n - i, 16), i < n; i += run) {                        \
-            count beyond = 16;                                                                           \
-            for (int j = 0; run == 16 && j < 16; ++j) beyond -= x[i + j] < best;                         \
-            for (int j = 0; beyond == 0 && j < 16; ++j) x[i + j] = best, index[i + j] = at;              \
-            for (int64_t j = i; beyond != 0 && j < i + run; ++j) {                                       \
-                if (x[j] >= best || x[j] != x[j]) best = x[j], at = first + j;                           \
+            count others = 16;                                                                           \
+            for (int j = 0; run == 16 && j < 16; ++j) others -= x[i + j] worse best;                     \
+            for (int j = 0; others == 0 && j < 16; ++j) x[i + j] = best, index[i + j] = at;              \
+            for (int64_t j = i; others != 0 && j < i + run; ++j) {                                       \
+                if (x[j] as_good best || x[j] != x[j]) best = x[j], at = first + j;                      \
                 x[j] = best, index[j] = at;                                                              \
             }                                                                                            \
         }                                                                                                \
         *best_ = best, *at_ = at;                                                                        \
     }
-TGI_RUNNING_EXTREME(tgi_running_extreme_f32, float, int32_t)
-TGI_RUNNING_EXTREME(tgi_running_extreme_f64, double, int64_t)
-TGI_RUNNING_EXTREME(tgi_running_extreme_i64, int64_t, int64_t)
-
-/* tile [n] = minus itself; of integers ~, as there is one more below 0. */
-static void tgi_turn_tile(tg_dtype compute, tgi_tile *tile, int64_t n)
-{
-    for (int64_t i = 0; compute == TG_I64 && i < n; ++i) tile->i64[i] = ~tile->i64[i];
-    for (int64_t i = 0; compute == TG_F64 && i < n; ++i) tile->f64[i] = -tile->f64[i];
-    for (int64_t i = 0; compute == TG_F32 && i < n; ++i) tile->f32[i] = -tile->f32[i];
-}
+TGI_RUNNING_EXTREME(tgi_running_most_f32, float, int32_t, <, >=)
+TGI_RUNNING_EXTREME(tgi_running_most_f64, double, int64_t, <, >=)
+TGI_RUNNING_EXTREME(tgi_running_most_i64, int64_t, int64_t, <, >=)
+TGI_RUNNING_EXTREME(tgi_running_least_f32, float, int32_t, >, <=)
+TGI_RUNNING_EXTREME(tgi_running_least_f64, double, int64_t, >, <=)
+TGI_RUNNING_EXTREME(tgi_running_least_i64, int64_t, int64_t, >, <=)
+TGI_LOOPS_END
 
 static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
     const tg_dtype dtype = job->iter.dtype[in], compute = tgi_compute_dtype(dtype);
+    const bool least = job->flag;
     tgi_tile tile;
-    int64_t index[TGI_TILE], best_i64 = INT64_MIN, best_at = 0;
-    double best_f64 = -HUGE_VAL;
-    float best_f32 = -HUGE_VALF;
+    int64_t index[TGI_TILE], best_i64 = least ? INT64_MAX : INT64_MIN, best_at = 0;
+    double best_f64 = least ? HUGE_VAL : -HUGE_VAL;
+    float best_f32 = least ? HUGE_VALF : -HUGE_VALF;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
         tgi_load_elements(compute, &tile, dtype, at[in] + i * job->step[in], job->step[in], run);
-        if (job->flag) tgi_turn_tile(compute, &tile, run);
-        if (compute == TG_I64) tgi_running_extreme_i64(tile.i64, index, run, i, &best_i64, &best_at);
-        else if (compute == TG_F64) tgi_running_extreme_f64(tile.f64, index, run, i, &best_f64, &best_at);
-        else tgi_running_extreme_f32(tile.f32, index, run, i, &best_f32, &best_at);
-        if (job->flag) tgi_turn_tile(compute, &tile, run);
+        if (compute == TG_I64)
+            (least ? tgi_running_least_i64 : tgi_running_most_i64)(tile.i64, index, run, i, &best_i64, &best_at);
+        else if (compute == TG_F64)
+            (least ? tgi_running_least_f64 : tgi_running_most_f64)(tile.f64, index, run, i, &best_f64, &best_at);
+        else
+            (least ? tgi_running_least_f32 : tgi_running_most_f32)(tile.f32, index, run, i, &best_f32, &best_at);
         if (in == 2) tgi_store_elements(compute, &tile, dtype, at[0] + i * job->step[0], job->step[0], run);
         tgi_store_elements(TG_I64, index, TG_I64, at[in - 1] + i * job->step[in - 1], job->step[in - 1], run);
     }
 }
-TGI_LOOPS_END
 
 /* Floats of many short rows, or across: tiles [n, TGI_LANES] of x, which becomes y, and of the indices. */
 static void tgi_running_extreme_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
     const int in = job->iter.nargs - 1, inner = job->iter.ndim - 1;
     const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]);
+    const tg_dtype whole = compute == TG_F64 ? TG_I64 : TG_I32; /* of the indices */
     char *const index = scratch + job->length * TGI_LANES * tgi_bytes_of(compute);
     tgi_load_rows(job, in, at, width, compute, scratch);
     job->kernels->running_extremes[compute == TG_F64](scratch, index, job->length, job->flag);
     if (in == 2) tgi_store_rows(job, at, width, compute, scratch);
-    tgi_store_columns(compute, index, TGI_LANES, TG_I64, at[in - 1], job->step[in - 1],
-                      job->iter.stride[in - 1][inner], job->length, width);
+    tgi_store_columns(whole, index, TGI_LANES, TG_I64, at[in - 1], job->step[in - 1], job->iter.stride[in - 1][inner],
+                      job->length, width);
 }
 
 /* Stores the index of the element found of a row, and, where there is a place for it, its value; row: how many rows
@@ -51698,12 +51695,14 @@ static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least
     if (rows->length == 1) return tgi_find_one(S, rows) ? TGI_DONE : TGI_FAILED;
     const tgi_rows kept = tgi_rows_with_values(rows);
     const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
-    const bool floats = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
-    return tgi_each_row(S, op, &kept, tgi_running_extreme_row, floats ? tgi_running_extreme_column : NULL, least, 0,
-                        2 * sizeof(double), false)
+    const bool columns = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
+    const int64_t longest = dtype == TG_F32 ? 2 * (int64_t)TGI_SHORT_ROW : (int64_t)TGI_SHORT_ROW; /* of columns */
+    return tgi_each_row_of(S, op, &kept, tgi_running_extreme_row, columns ? tgi_running_extreme_column : NULL, least, 0,
+                           2 * sizeof(double), false, TGI_LEAST_COLUMNS, longest)
                ? TGI_DONE
                : TGI_FAILED;
 }
+
 static tgi_answer tgi_cpu_cummax(tgi_thread *S, const tgi_rows *rows)
 {
     return tgi_running_extremes(S, "cummax", false, rows);
@@ -61191,11 +61190,12 @@ static void TGI_T(extreme_columns)(const void *x_, int64_t n, bool least, void *
    NaN. */
 static void TGI_T(running_extremes)(void *x_, void *at_, int64_t n, bool least)
 {
-    tgi_real *const x = (tgi_real *)x_, *const at = (tgi_real *)at_, unit = least ? -1 : 1;
-    tgi_real best[TGI_LANES], last[TGI_LANES] = {0};
+    tgi_real *const x = (tgi_real *)x_, unit = least ? -1 : 1, best[TGI_LANES];
+    tgi_whole *const at = (tgi_whole *)at_, last[TGI_LANES] = {0};
     for (int l = 0; l < TGI_LANES; ++l) best[l] = -(tgi_real)HUGE_VAL;
     for (int64_t i = 0; i < n; ++i) {
-        tgi_real *const row = x + i * TGI_LANES, *const row_at = at + i * TGI_LANES, here = (tgi_real)i;
+        tgi_real *const row = x + i * TGI_LANES;
+        tgi_whole *const row_at = at + i * TGI_LANES, here = (tgi_whole)i;
         for (int l = 0; l < TGI_LANES; ++l) {
             const tgi_real next = unit * row[l];
             const bool better = (next >= best[l]) | (next != next);
