@@ -48566,12 +48566,26 @@ enum { TGI_ROWS_COUNT = sizeof tgi_rows_ops / sizeof *tgi_rows_ops };
         }                                                                                            \
     }
 
+/* Ops that have kernels of bf16 and f16, which take one pass: by way of f32 each operand would be copied to a tile, and
+   the result from one (addcmul f16 65536 in half the time).  Columns: name; how many inputs; y, of a, b, c and the
+   number s, which are vectors of floats.  The expressions are those of the op table. */
+#define TGI_HALVES_OPS(OP)                                                                                  \
+    OP(add, 2, a + b) OP(sub, 2, a - b) OP(mul, 2, a * b) OP(div, 2, a / b) OP(square, 1, a * a)            \
+    OP(reciprocal, 1, 1.0f / a) OP(add_scalar, 1, a + s) OP(sub_scalar, 1, a - s) OP(rsub_scalar, 1, s - a) \
+    OP(mul_scalar, 1, a * s) OP(div_scalar, 1, a / s) OP(add_alpha, 2, a + s * b)                           \
+    OP(addcmul, 3, a + s * b * c) OP(addcdiv, 3, a + s * b / c)
+#define TGI_HALVES_OP(name, inputs, y) TGI_OP_##name,
+static const int tgi_halves_ops[] = {TGI_HALVES_OPS(TGI_HALVES_OP)};
+enum { TGI_HALVES_COUNT = sizeof tgi_halves_ops / sizeof *tgi_halves_ops };
+
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
     tgi_map_kernel map[2][TGI_OP_to];      /* by elementwise op: the ops before `to` */
     tgi_map_kernel narrow[4][TGI_OP_to];   /* u8, i8, i16, i32; NULL: there is none */
     tgi_map_kernel wide[TGI_OP_to];        /* i64; NULL: that of any processor */
+    tgi_map_kernel halves[2][TGI_HALVES_COUNT]; /* as tgi_halves_ops: of bf16, of f16; NULL: there is none */
+    tgi_map_kernel signs[3]; /* of both: neg, abs and copysign, which change the sign bit alone */
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_map_kernel gate[2][2];             /* of three operands, of four: see the entry gate */
     tgi_rows_kernel rows[2][TGI_ROWS_COUNT][3]; /* as tgi_rows_ops: none, a, b is [rows, 1]; NULL: there is none */
@@ -48915,13 +48929,6 @@ TGI_GRADIENTS(TGI_KERNELS_GXY)
 #define TGI_KERNELS_GATE(name, inputs, y) TGI_KERNEL_F64(name, real, inputs, NONE, y)
 TGI_GATES(TGI_KERNELS_GATE)
 
-/* neg, abs and copysign of f16 and bf16: the sign bit alone. */
-TGI_KERNEL(tgi_neg_halves, uint16_t, real, (real), X, NONE, x ^ 0x8000)
-TGI_KERNEL(tgi_abs_halves, uint16_t, real, (real), X, NONE, x & 0x7FFF)
-#ifndef TG_NO_SPECIAL
-TGI_KERNEL(tgi_copysign_halves, uint16_t, real, (real), AB, NONE, (a & 0x7FFF) | (b & 0x8000))
-#endif
-
 /* The powers that are no other op's. */
 TGI_KERNEL(tgi_cube_f32, float, real, (real), X, NONE, x * x * x)
 TGI_KERNEL(tgi_cube_f64, double, real, (real), X, NONE, x * x * x)
@@ -49013,7 +49020,7 @@ static inline tgi_load_fn tgi_loader_of(tg_dtype compute, tg_dtype dtype, int64_
 }
 
 /* Floats between an element of 16 bits and a double: so many at a time. */
-enum { TGI_HALVES_PART = 128 };
+enum { TGI_HALVES_PART = 512 };
 
 TGI_NOINLINE static void tgi_load_halves_as_f64(const tgi_kernels *kernels, double *tile, bool f16, const char *at,
                                                 int64_t n)
@@ -49707,18 +49714,24 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
     if (job->stream) TGI_STREAM_END();
 }
 
+/* The op that computes what an elementwise op with the number s does: for some powers of floats another one. */
+static int tgi_op_of_power(int op, double s)
+{
+    if (op != TGI_OP_pow_scalar) return op;
+    if (s == 1 || s == 2) return s == 1 ? TGI_OP_mul_scalar : TGI_OP_square; /* of integers, too */
+    return s == -1 ? TGI_OP_reciprocal : s == 0.5 ? TGI_OP_sqrt : s == -0.5 ? TGI_OP_rsqrt : op;
+}
+
 /* The kernel of an elementwise op, with the number s, that computes in this dtype; NULL if it has none.  Some powers
    have kernels that compute nothing else. */
 static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute, double s)
 {
     const int column = tgi_compute_index(compute);
-    if (op == TGI_OP_pow_scalar && s == 1) op = TGI_OP_mul_scalar;
-    if (op == TGI_OP_pow_scalar && s == 2) op = TGI_OP_square;
     if (op == TGI_OP_pow_scalar && compute != TG_I64) {
         if (s == 3) return compute == TG_F32 ? tgi_cube_f32 : tgi_cube_f64;
         if (s == -2) return compute == TG_F32 ? tgi_inverse_square_f32 : tgi_inverse_square_f64;
-        op = s == -1 ? TGI_OP_reciprocal : s == 0.5 ? TGI_OP_sqrt : s == -0.5 ? TGI_OP_rsqrt : op;
     }
+    if (compute != TG_I64 || s == 1 || s == 2) op = tgi_op_of_power(op, s);
     if (column < 2) return tgi_kernels_of(S)->map[column][op];
     const tgi_map_kernel wide = tgi_kernels_of(S)->wide[op];
     return wide ? wide : tgi_map_rows[op].kernel[column];
@@ -49982,27 +49995,39 @@ static bool tgi_narrow_map(tgi_thread *S, tgi_loop *narrow, int row)
     return tgi_map_with(S, narrow, tgi_kernels_of(S)->narrow[row][narrow->kernel], result, TGI_LIGHT_WORK);
 }
 
-/* The kernel of an op that changes the sign bit alone, of elements of 16 bits that are all of one dtype; else NULL. */
-static tgi_map_kernel tgi_map_of_signs(const tgi_loop *loop)
+/* The kernel of 16 bits that an op has whose elements are all of one dtype, bf16 or f16; else NULL. */
+static tgi_map_kernel tgi_map_of_halves(tgi_thread *S, const tgi_loop *loop)
 {
+    const tgi_kernels *const kernels = tgi_kernels_of(S);
     const tg_dtype dtype = loop->arg[0].dtype;
+    const int op = tgi_op_of_power(loop->kernel, loop->scalar[0]);
     if (dtype != TG_BF16 && dtype != TG_F16) return NULL;
     for (int k = 1; k < loop->nargs; ++k)
         if (loop->arg[k].dtype != dtype) return NULL;
+    if (op == TGI_OP_neg || op == TGI_OP_abs) return kernels->signs[op == TGI_OP_abs];
 #ifndef TG_NO_SPECIAL
-    if (loop->kernel == TGI_OP_copysign) return tgi_copysign_halves;
+    if (op == TGI_OP_copysign) return kernels->signs[2];
 #endif
-    return loop->kernel == TGI_OP_neg ? tgi_neg_halves : loop->kernel == TGI_OP_abs ? tgi_abs_halves : NULL;
+    for (int i = 0; i < TGI_HALVES_COUNT; ++i)
+        if (op == tgi_halves_ops[i]) return kernels->halves[dtype == TG_F16][i];
+    return NULL;
+}
+
+/* The work of an element: what has a kernel for integers does little, but for powers. */
+static double tgi_map_cost(const tgi_loop *loop)
+{
+    const bool power = loop->kernel == TGI_OP_pow && loop->compute != TG_I64;
+    return tgi_map_rows[loop->kernel].kernel[2] && !power ? TGI_LIGHT_WORK : TGI_HEAVY_WORK;
 }
 
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
     tgi_loop narrow;
-    const tgi_map_kernel signs = tgi_map_of_signs(loop);
-    if (signs) {
-        tgi_loop halves = *loop;
-        halves.compute = loop->arg[0].dtype;
-        return tgi_map_with(S, &halves, signs, halves.compute, TGI_LIGHT_WORK);
+    const tgi_map_kernel halves = tgi_map_of_halves(S, loop);
+    if (halves) {
+        narrow = *loop;
+        narrow.compute = loop->arg[0].dtype;
+        return tgi_map_with(S, &narrow, halves, narrow.compute, tgi_map_cost(loop));
     }
     const int narrow_row = loop->compute == TG_I64 ? tgi_narrow_map_of(loop, &narrow) : TGI_NOT_NARROW;
     if (narrow_row != TGI_NOT_NARROW && tgi_kernels_of(S)->narrow[narrow_row][narrow.kernel])
@@ -50011,10 +50036,8 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                         tgi_dtypes[loop->compute].name);
-    const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const bool power = loop->kernel == TGI_OP_pow && loop->compute != TG_I64;
-    const bool light = row->kernel[2] && !power; /* what has a kernel for integers does little, but for powers */
-    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, light ? TGI_LIGHT_WORK : TGI_HEAVY_WORK);
+    const tg_dtype result = tgi_map_rows[loop->kernel].test ? TG_BOOL : loop->compute;
+    return tgi_map_with(S, loop, kernel, result, tgi_map_cost(loop));
 }
 
 /* The kernel of an op with a row in TGI_GRADIENTS. */
@@ -50169,7 +50192,8 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
     else if (dim[0] == 1) tgi_blocks_of(blocks, 1, tgi_direct_block(&blocks->iter));
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
-    const double floats = loop->in_one ? 0.5 : (double)tgi_bytes_of(loop->arg[0].dtype) / 4;
+    const int64_t bytes = tgi_bytes_of(loop->arg[0].dtype), read = tgi_bytes_of(loop->arg[1].dtype);
+    const double floats = loop->in_one ? 0.5 : (double)(read > bytes ? read : bytes) / 4;
     const double work = TGI_LIGHT_WORK * floats * (double)numel;
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
     tgi_parallel_for(tgi_parts_for(S, work, blocks->count), blocks->count,
@@ -58650,8 +58674,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 12 /* here and in the next line; another one for each change of what this section uses of others */
-#elif TGI_SERIAL == 12
+#define TGI_SERIAL 13 /* here and in the next line; another one for each change of what this section uses of others */
+#elif TGI_SERIAL == 13
 #define TGI_CAME
 #endif
 
@@ -59179,6 +59203,104 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     for (int64_t i = done; i < n; ++i) half[i] = tgi_f32_to_f16(x[i]);
 }
 
+#ifndef TGI_LIGHT_AS_AVX2
+TGI_KERNEL(TGI_V(neg_halves), uint16_t, real, (real), X, NONE, x ^ 0x8000)
+TGI_KERNEL(TGI_V(abs_halves), uint16_t, real, (real), X, NONE, x & 0x7FFF)
+TGI_KERNEL(TGI_V(copysign_halves), uint16_t, real, (real), AB, NONE, (a & 0x7FFF) | (b & 0x8000))
+#endif
+
+#ifdef TGI_AGAIN
+typedef uint32_t TGI_V(float_bits) __attribute__((__vector_size__(TGI_HALVES * 4), __aligned__(2), __may_alias__));
+typedef TGI_V(floats) (*TGI_V(halves_op))(TGI_V(floats) a, TGI_V(floats) b, TGI_V(floats) c, TGI_V(floats) s);
+
+/* x [2 vectors] = 2 * TGI_HALVES elements.  f16: the first half of them and the second.  bf16: the even ones and the
+   odd ones, as 32 bits hold one of each, so that none has to change its place. */
+TGI_ALWAYS_INLINE void TGI_V(floats_from)(bool f16, const uint16_t *from, TGI_V(floats) *x)
+{
+    TGI_V(floats) floats = {0};
+    if (f16) {
+        x[0] = TGI_FLOATS_OF(*(const TGI_V(halves) *)(const void *)from);
+        x[1] = TGI_FLOATS_OF(*(const TGI_V(halves) *)(const void *)(from + TGI_HALVES));
+    } else {
+        const TGI_V(float_bits) bits = *(const TGI_V(float_bits) *)(const void *)from;
+        x[0] = (TGI_V(floats))(bits << 16), x[1] = (TGI_V(floats))(bits & 0xFFFF0000u);
+    }
+    (void)floats;
+}
+
+/* The bits of a bf16 in the upper half, as tgi_f32_to_bf16.  y is the result of a sum, a product or a quotient: if it
+   is NaN, it is a quiet one, which is cut off. */
+TGI_ALWAYS_INLINE TGI_V(float_bits) TGI_V(rounded_to_bf16)(TGI_V(floats) y)
+{
+    const TGI_V(float_bits) bits = (TGI_V(float_bits))y;
+    return bits + (((bits >> 16 & 1u) + 0x7FFFu) & (TGI_V(float_bits))(y == y));
+}
+
+TGI_ALWAYS_INLINE void TGI_V(floats_to)(bool f16, uint16_t *to, const TGI_V(floats) *y)
+{
+    TGI_V(halves) halves = {0};
+    if (f16) {
+        *(TGI_V(halves) *)(void *)to = TGI_HALVES_OF(y[0]);
+        *(TGI_V(halves) *)(void *)(to + TGI_HALVES) = TGI_HALVES_OF(y[1]);
+    } else {
+        const TGI_V(float_bits) upper = TGI_V(rounded_to_bf16)(y[1]) & 0xFFFF0000u;
+        *(TGI_V(float_bits) *)(void *)to = TGI_V(rounded_to_bf16)(y[0]) >> 16 | upper;
+    }
+    (void)halves;
+}
+
+/* to [2 * TGI_HALVES] = the op of as many elements of each input; to may be one of them. */
+TGI_ALWAYS_INLINE void TGI_V(map_some_halves)(bool f16, int inputs, TGI_V(halves_op) op, TGI_V(floats) s, uint16_t *to,
+                                              const uint16_t *in0, const uint16_t *in1, const uint16_t *in2)
+{
+    TGI_V(floats) a[2], b[2], c[2];
+    TGI_V(floats_from)(f16, in0, a);
+    TGI_V(floats_from)(f16, inputs > 1 ? in1 : in0, b);
+    TGI_V(floats_from)(f16, inputs > 2 ? in2 : in0, c);
+    TGI_UNROLL
+    for (int k = 0; k < 2; ++k) a[k] = op(a[k], b[k], c[k], s);
+    TGI_V(floats_to)(f16, to, a);
+}
+
+/* The last elements, too few for two vectors, are filled up with the first of them, whose result raises no exception
+   that it does not raise anyway. */
+TGI_ALWAYS_INLINE void TGI_V(map_halves)(bool f16, int inputs, TGI_V(halves_op) op, int64_t n, const double *scalar,
+                                         void *out, const void *in0, const void *in1, const void *in2)
+{
+    enum { SOME = 2 * TGI_HALVES };
+    const uint16_t *in[3] = {(const uint16_t *)in0, (const uint16_t *)in1, (const uint16_t *)in2};
+    uint16_t last[3][SOME], *y = (uint16_t *)out;
+    TGI_V(floats) s;
+    for (int l = 0; l < TGI_HALVES; ++l) s[l] = (float)scalar[0];
+    for (; n >= SOME; n -= SOME, y += SOME) {
+        TGI_V(map_some_halves)(f16, inputs, op, s, y, in[0], in[1], in[2]);
+        for (int k = 0; k < inputs; ++k) in[k] += SOME;
+    }
+    if (n == 0) return;
+    for (int k = 0; k < inputs; ++k)
+        for (int l = 0; l < SOME; ++l) last[k][l] = in[k][l < n ? l : 0];
+    TGI_V(map_some_halves)(f16, inputs, op, s, last[0], last[0], last[1], last[2]);
+    memcpy(y, last[0], 2 * (size_t)n);
+}
+#define TGI_HALVES_KERNEL(name, f16, inputs, op)                                                                \
+    TGI_NOINLINE static void name(int64_t n, const double *scalar, void *out, const void *in0, const void *in1, \
+                                  const void *in2)                                                              \
+    {                                                                                                           \
+        TGI_V(map_halves)(f16, inputs, op, n, scalar, out, in0, in1, in2);                                      \
+    }
+#define TGI_HALVES_KERNELS(name, inputs, y)                                                                     \
+    TGI_ALWAYS_INLINE TGI_V(floats) TGI_V(name##_of_floats)(TGI_V(floats) a, TGI_V(floats) b, TGI_V(floats) c,  \
+                                                            TGI_V(floats) s)                                    \
+    {                                                                                                           \
+        TGI_NO_FMA                                                                                              \
+        (void)a, (void)b, (void)c, (void)s;                                                                     \
+        return y;                                                                                               \
+    }                                                                                                           \
+    TGI_HALVES_KERNEL(TGI_V(name##_halves_bf16), false, inputs, TGI_V(name##_of_floats))                               \
+    TGI_HALVES_KERNEL(TGI_V(name##_halves_f16), true, inputs, TGI_V(name##_of_floats))
+TGI_HALVES_OPS(TGI_HALVES_KERNELS)
+#endif
+
 /* y [n] = x [n] rounded to odd (see tgi_f64_to_odd_f32): the 29 bits that a float lacks become one.  That is not so
    where the float is subnormal; if one is, all go by the function (to f64 65536 text=bf16).  AVX-512 has an instruction
    that cuts off, whatever the mode of rounding is, for any float. */
@@ -59192,13 +59314,14 @@ static void TGI_V(f64_to_odd)(float *y, const void *x_, int64_t n)
     typedef double doubles __attribute__((__vector_size__(64), __aligned__(8), __may_alias__));
     typedef float eight __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
     typedef int32_t words __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
-    typedef int64_t wide __attribute__((__vector_size__(64)));
     const eight none = {0};
+    const words last = (words)none + 1;
     for (; done + 8 <= n; done += 8) {
         const doubles exact = *(const doubles *)(const void *)(x + done);
         const eight cut = __builtin_ia32_cvtpd2ps512_mask(exact, none, TGI_ALL_8, 11); /* 11: towards 0 */
-        const wide lost = __builtin_ia32_cvtps2pd512_mask(cut, exact, TGI_ALL_8, 4) != exact; /* -1 or 0 */
-        *(words *)(void *)(y + done) = (words)cut | (__builtin_convertvector(lost, words) & 1);
+        const doubles wide = __builtin_ia32_cvtps2pd512_mask(cut, exact, TGI_ALL_8, 4);
+        const uint8_t lost = (uint8_t)__builtin_ia32_cmppd512_mask(wide, exact, 4, 0xff, 4);
+        *(words *)(void *)(y + done) = TGI_OR_8((words)cut, last, lost);
     }
 #endif
     TGI_INDEPENDENT
@@ -64337,6 +64460,14 @@ static const tgi_kernels TGI_V(kernels) = {
     {NULL},
 #endif
 #endif
+#ifdef TGI_AGAIN
+#define TGI_ENTRY_BF16(name, ...) TGI_V(name##_halves_bf16),
+#define TGI_ENTRY_F16(name, ...) TGI_V(name##_halves_f16),
+    {{TGI_HALVES_OPS(TGI_ENTRY_BF16)}, {TGI_HALVES_OPS(TGI_ENTRY_F16)}},
+#else
+    {{NULL}, {NULL}},
+#endif
+    {TGI_LIGHT(neg_halves), TGI_LIGHT(abs_halves), TGI_LIGHT(copysign_halves)},
 #define TGI_GRADIENT_F32(name, ...) TGI_LIGHT(name##_gradient_f32),
 #define TGI_GRADIENT_F64(name, ...) TGI_LIGHT(name##_gradient_f64),
     {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},
@@ -64523,6 +64654,7 @@ TGI_LOOPS_END
 #define TGI_512(name, a, b, zero, all) __builtin_ia32_##name##512(a, b, 4)
 #define TGI_ALL_16 0xffff /* as a mask of the type that the compiler gives it */
 #define TGI_ALL_8 0xff
+#define TGI_OR_8(a, b, mask) __builtin_ia32_selectd_256(mask, (a) | (b), a) /* a where a bit of the mask is 0 */
 #define TGI_UPPER_HALVES(a, b, places) __builtin_shufflevector(a, b, TGI_ODD_PLACES)
 #else
 #define TGI_LOOK_UP(table, at) __builtin_shuffle((table)[0], (table)[1], at)
@@ -64530,6 +64662,7 @@ TGI_LOOPS_END
 #define TGI_512(name, a, b, zero, all) __builtin_ia32_##name##512_mask(a, b, zero, all, 4)
 #define TGI_ALL_16 (-1)
 #define TGI_ALL_8 (-1)
+#define TGI_OR_8(a, b, mask) __builtin_ia32_pord256_mask(a, b, a, mask)
 #define TGI_UPPER_HALVES(a, b, places) __builtin_shuffle(a, b, __extension__(places){TGI_ODD_PLACES})
 #endif
 #define TGI_ODD_PLACES                                                                                            \

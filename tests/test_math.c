@@ -850,6 +850,66 @@ TEST(signs_of_halves)
     }
 }
 
+/* An op of the tests of halves; those of one input leave b alone. */
+#define HALVES_OP(name, call) \
+    static tg_tensor *name##_of_halves(tg_tensor *a, tg_tensor *b) { return (void)b, call; }
+#define HALVES_OPS(OP)                                                                                        \
+    OP(add, tg_add(a, b)) OP(sub, tg_sub(a, b)) OP(mul, tg_mul(a, b)) OP(div, tg_div(a, b))                   \
+    OP(add_alpha, tg_add_alpha(a, b, 3)) OP(addcmul, tg_addcmul(a, b, a, 3)) OP(addcdiv, tg_addcdiv(b, a, b, 3)) \
+    OP(square, tg_square(a)) OP(reciprocal, tg_reciprocal(a)) OP(power, tg_pow_scalar(a, 2))                  \
+    OP(add_scalar, tg_add_scalar(a, -0.0)) OP(sub_scalar, tg_sub_scalar(a, 0.3))                              \
+    OP(rsub_scalar, tg_rsub_scalar(a, 7)) OP(mul_scalar, tg_mul_scalar(a, -0.3)) OP(div_scalar, tg_div_scalar(a, 0.7))
+HALVES_OPS(HALVES_OP)
+
+/* Whether the op of a and b is what it is of them as f32, rounded once; any NaN is as good as another. */
+static bool rounds_once(tg_tensor *(*op)(tg_tensor *a, tg_tensor *b), tg_tensor *a, tg_tensor *b)
+{
+    static uint16_t y[AT_ONCE], wanted[AT_ONCE];
+    const tg_dtype dtype = tg_dtype_of(a);
+    const unsigned infinity = dtype == TG_F16 ? 0x7c00 : 0x7f80;
+    tg_tensor *single = op(tg_to_dtype(a, TG_F32), tg_to_dtype(b, TG_F32)), *half = op(a, b);
+    const size_t n = (size_t)tg_numel(a);
+    int wrong = tg_copy_out(half, y, n * sizeof *y) != TG_OK;
+    wrong += tg_copy_out(tg_to_dtype(single, dtype), wanted, n * sizeof *y) != TG_OK;
+    for (size_t i = 0; i < n; ++i) {
+        const bool nan = (wanted[i] & 0x7fff) > infinity;
+        wrong += nan ? (y[i] & 0x7fff) <= infinity : y[i] != wanted[i];
+    }
+    return wrong == 0;
+}
+
+/* Arithmetic of bf16 and f16: of all numbers, side by side, with strides and expanded, and with gaps; then of rows of
+   any length, in place, which leaves what is behind them as it was. */
+TEST(arithmetic_of_halves)
+{
+#define HALVES_ROW(name, call) {#name, name##_of_halves},
+    static const struct { const char *name; tg_tensor *(*op)(tg_tensor *a, tg_tensor *b); } ops[] = {
+        HALVES_OPS(HALVES_ROW)};
+    static uint16_t a[AT_ONCE], b[AT_ONCE];
+    for (int i = 0; i < AT_ONCE; ++i) a[i] = (uint16_t)i, b[i] = (uint16_t)((unsigned)i * 40503 >> 3);
+    for (size_t k = 0; k < 6 * sizeof ops / sizeof *ops; ++k) {
+        const int layout = (int)(k % 3);
+        TG_SCOPE;
+        tg_tensor *x = tg_from(a, TG_SHAPE(256, 256), k / 3 % 2 ? TG_F16 : TG_BF16);
+        tg_tensor *of = tg_from(b, TG_SHAPE(256, 256), tg_dtype_of(x));
+        if (layout == 1) x = tg_t(x), of = tg_expand(tg_slice(of, 1, 7, 8, 1), TG_SHAPE(256, 256));
+        if (layout == 2) x = tg_narrow(x, 1, 3, 77), of = tg_narrow(of, 1, 0, 77);
+        if (!CHECK(rounds_once(ops[k / 6].op, x, of)))
+            printf("%s: %s of %s, layout %d\n", capability, ops[k / 6].name, tg_dtype_name(tg_dtype_of(x)), layout);
+    }
+    for (int64_t n = 0; n < 100; ++n) {
+        TG_SCOPE;
+        tg_tensor *all = tg_from(a + 0x3c00, TG_SHAPE(200), n % 2 ? TG_F16 : TG_BF16), *x = tg_slice(all, 0, 0, n, 1);
+        tg_tensor *of = tg_from(a + 0x4000 + n, TG_SHAPE(n), tg_dtype_of(x));
+        tg_tensor *behind = tg_clone(tg_slice(all, 0, n, 200, 1));
+        tg_tensor *product = tg_mul(x, of);
+        CHECK(rounds_once(tg_mul, x, of));
+        tg_mul_(x, of);
+        CHECK(tg_allclose(x, product, 0, 0));
+        CHECK(tg_equal(tg_slice(all, 0, n, 200, 1), behind));
+    }
+}
+
 /* i0 and its gradient i1, on both sides of 10, where the formulas change, and where exp(x) is infinite already. */
 TEST(bessel_functions)
 {
@@ -892,6 +952,7 @@ int main(int argc, char **argv)
             RUN(whole_numbers_as_halves);
             RUN(conversions);
             RUN(signs_of_halves);
+            RUN(arithmetic_of_halves);
             RUN(errors);
             RUN(errors_f64);
             RUN(gamma_functions);
