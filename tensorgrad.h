@@ -6776,7 +6776,8 @@ enum {
 #define TGI_UNARY_OPS(OP)                                                                                              \
     OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
     OP(abs, ANY, tgi_fabs(x), tgi_int_abs(x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")                                 \
-    OP(sign, ANY, (real)(x > 0) - (real)(x < 0), tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                      \
+    OP(sign, ANY, ((x > 0) | (x < 0)) ? tgi_copysign((real)1, x) : 0, tgi_int_sign(x), NOTHING, tg_zeros_like(g),      \
+       "0")                                                                                                            \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, VECTOR, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
     OP(expm1, FLOATS, tgi_expm1(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                    \
@@ -8120,6 +8121,7 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
 #define TGI_REAL2(call, x, y) TGI_REAL2_OF(call, x, y)
 #define TGI_DOUBLE(call, x) call(x) /* of a double, in whichever kernel */
 #define tgi_fabs(x) TGI_REAL_OF(fabs, x)
+#define tgi_copysign(x, y) TGI_REAL2_OF(copysign, x, y)
 #define tgi_exp(x) TGI_REAL(exp, x)
 #define tgi_expm1(x) TGI_REAL(expm1, x)
 #define tgi_log(x) TGI_REAL(log, x)
@@ -9746,7 +9748,6 @@ TGI_INLINE int64_t tgi_factor_one(const tgi_factor *f, const tgi_matrix_loops *l
 #ifndef TG_NO_SPECIAL
 
 #define tgi_lgamma(x) TGI_REAL(lgamma, x)
-#define tgi_copysign(x, y) TGI_REAL2_OF(copysign, x, y)
 #define tgi_logaddexp2(a, b) /* equal ones may be infinite */ \
     ((a) == (b) ? (a) + 1 : tgi_larger(a, b) + (real)1.4426950408889634 * tgi_log1p(tgi_two_to(-tgi_fabs((a) - (b)))))
 
@@ -48680,13 +48681,14 @@ enum {
 #define TGI_QUOTE(text) #text
 #define TGI_TEXT(macro) TGI_QUOTE(macro)
 
-/* For loops: unrolled; unrolled to two turns in one, for short rows, which pay for each turn; no iteration reads what
-   another writes.  For functions: sums of products may be computed with one rounding, by GCC in those between
-   TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never in those that begin with
-   TGI_NO_FMA. */
+/* For loops: unrolled; unrolled to two turns in one, for short rows, which pay for each turn; to four turns; no
+   iteration reads what another writes.  For functions: sums of products may be computed with one rounding, by GCC in
+   those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never in those that begin
+   with TGI_NO_FMA. */
 #if !defined(TGI_HAS_VECTORS)
 #define TGI_UNROLL
 #define TGI_UNROLL_TWO
+#define TGI_UNROLL_FOUR
 #define TGI_INDEPENDENT
 #define TGI_FMA
 #define TGI_NO_FMA
@@ -48697,6 +48699,7 @@ enum {
 #pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm do not become vectors */
 #define TGI_UNROLL _Pragma("clang loop unroll(full)")
 #define TGI_UNROLL_TWO
+#define TGI_UNROLL_FOUR
 #define TGI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define TGI_FMA _Pragma("clang fp contract(fast)")
 #define TGI_NO_FMA _Pragma("clang fp contract(off)")
@@ -48706,10 +48709,12 @@ enum {
 #ifdef __OPTIMIZE__ /* else these two would only cost time to compile */
 #define TGI_UNROLL _Pragma("GCC unroll 16")
 #define TGI_UNROLL_TWO _Pragma("GCC unroll 2")
+#define TGI_UNROLL_FOUR _Pragma("GCC unroll 4")
 #define TGI_INDEPENDENT _Pragma("GCC ivdep")
 #else
 #define TGI_UNROLL
 #define TGI_UNROLL_TWO
+#define TGI_UNROLL_FOUR
 #define TGI_INDEPENDENT
 #endif
 #define TGI_FMA
@@ -48994,6 +48999,14 @@ static const tgi_tile_loops *tgi_tiles_of(tgi_thread *S)
 
 static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->name; }
 
+/* The op that computes what an elementwise op with the number s does: for some powers of floats another one. */
+static int tgi_op_of_power(int op, double s)
+{
+    if (op != TGI_OP_pow_scalar) return op;
+    if (s == 1 || s == 2) return s == 1 ? TGI_OP_mul_scalar : TGI_OP_square; /* of integers, too */
+    return s == -1 ? TGI_OP_reciprocal : s == 0.5 ? TGI_OP_sqrt : s == -0.5 ? TGI_OP_rsqrt : op;
+}
+
 /* ---- elements to tiles and back ---- */
 
 /* For functions that know no thread. */
@@ -49004,10 +49017,11 @@ static inline const tgi_kernels *tgi_any_kernels(void)
 }
 
 /* The kernels by which n elements of this dtype and step are converted, if they are bf16 or f16 side by side; NULL for
-   others, and for few, where the kernels gain nothing. */
+   others, and for few, where the kernels gain nothing: without an instruction, f16 takes longer (affine_grid f16). */
 static inline const tgi_kernels *tgi_converts_halves(tg_dtype compute, tg_dtype dtype, int64_t step, int64_t n)
 {
-    return (dtype != TG_BF16 && dtype != TG_F16) || step != 2 || n < 8 || compute == TG_I64 ? NULL : tgi_any_kernels();
+    const bool few = n < (dtype == TG_F16 ? 2 : 8);
+    return (dtype != TG_BF16 && dtype != TG_F16) || step != 2 || few || compute == TG_I64 ? NULL : tgi_any_kernels();
 }
 
 /* The function that loads n elements of `dtype` into a tile of `compute`; see tgi_kernels, loads. */
@@ -49714,14 +49728,6 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
     if (job->stream) TGI_STREAM_END();
 }
 
-/* The op that computes what an elementwise op with the number s does: for some powers of floats another one. */
-static int tgi_op_of_power(int op, double s)
-{
-    if (op != TGI_OP_pow_scalar) return op;
-    if (s == 1 || s == 2) return s == 1 ? TGI_OP_mul_scalar : TGI_OP_square; /* of integers, too */
-    return s == -1 ? TGI_OP_reciprocal : s == 0.5 ? TGI_OP_sqrt : s == -0.5 ? TGI_OP_rsqrt : op;
-}
-
 /* The kernel of an elementwise op, with the number s, that computes in this dtype; NULL if it has none.  Some powers
    have kernels that compute nothing else. */
 static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute, double s)
@@ -50001,9 +50007,8 @@ static tgi_map_kernel tgi_map_of_halves(tgi_thread *S, const tgi_loop *loop)
     const tgi_kernels *const kernels = tgi_kernels_of(S);
     const tg_dtype dtype = loop->arg[0].dtype;
     const int op = tgi_op_of_power(loop->kernel, loop->scalar[0]);
-    if (dtype != TG_BF16 && dtype != TG_F16) return NULL;
-    for (int k = 1; k < loop->nargs; ++k)
-        if (loop->arg[k].dtype != dtype) return NULL;
+    for (int k = 0; k < loop->nargs; ++k)
+        if (loop->arg[k].dtype != dtype || (dtype != TG_BF16 && dtype != TG_F16)) return NULL;
     if (op == TGI_OP_neg || op == TGI_OP_abs) return kernels->signs[op == TGI_OP_abs];
 #ifndef TG_NO_SPECIAL
     if (op == TGI_OP_copysign) return kernels->signs[2];
@@ -50013,21 +50018,17 @@ static tgi_map_kernel tgi_map_of_halves(tgi_thread *S, const tgi_loop *loop)
     return NULL;
 }
 
-/* The work of an element: what has a kernel for integers does little, but for powers. */
-static double tgi_map_cost(const tgi_loop *loop)
-{
-    const bool power = loop->kernel == TGI_OP_pow && loop->compute != TG_I64;
-    return tgi_map_rows[loop->kernel].kernel[2] && !power ? TGI_LIGHT_WORK : TGI_HEAVY_WORK;
-}
-
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
     tgi_loop narrow;
     const tgi_map_kernel halves = tgi_map_of_halves(S, loop);
+    const bool power = loop->kernel == TGI_OP_pow && loop->compute != TG_I64;
+    const bool light = tgi_map_rows[loop->kernel].kernel[2] && !power; /* what integers can do is little, but powers */
+    const double cost = light ? TGI_LIGHT_WORK : TGI_HEAVY_WORK;
     if (halves) {
         narrow = *loop;
         narrow.compute = loop->arg[0].dtype;
-        return tgi_map_with(S, &narrow, halves, narrow.compute, tgi_map_cost(loop));
+        return tgi_map_with(S, &narrow, halves, narrow.compute, cost);
     }
     const int narrow_row = loop->compute == TG_I64 ? tgi_narrow_map_of(loop, &narrow) : TGI_NOT_NARROW;
     if (narrow_row != TGI_NOT_NARROW && tgi_kernels_of(S)->narrow[narrow_row][narrow.kernel])
@@ -50036,8 +50037,7 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                         tgi_dtypes[loop->compute].name);
-    const tg_dtype result = tgi_map_rows[loop->kernel].test ? TG_BOOL : loop->compute;
-    return tgi_map_with(S, loop, kernel, result, tgi_map_cost(loop));
+    return tgi_map_with(S, loop, kernel, tgi_map_rows[loop->kernel].test ? TG_BOOL : loop->compute, cost);
 }
 
 /* The kernel of an op with a row in TGI_GRADIENTS. */
@@ -50172,6 +50172,28 @@ static void tgi_copy_whole_range(const void *job_, int thread, int64_t first, in
     }
 }
 
+/* Whether a copy is [n, count, columns] from [n, 1, columns], short rows (repeat_interleave u8 1024x64 dim=0). */
+static bool tgi_repeats_rows(const tgi_iter *iter)
+{
+    const int64_t size = tgi_bytes_of(iter->dtype[0]);
+    return iter->ndim == 3 && iter->stride[1][1] == 0 && iter->stride[0][2] == size && iter->stride[1][2] == size &&
+           iter->dim[0] > iter->dim[1] && iter->dim[2] * size < 8 * TGI_CACHE_LINE;
+}
+
+/* Some rows of it a first time, then a second time, ..: calls for each would take longer than the bytes. */
+static void tgi_repeat_rows_range(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_iter *const iter = &((const tgi_copy_job *)job)->blocks.iter;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]), *const y_step = iter->stride[0], x_step = iter->stride[1][0];
+    (void)thread;
+    for (int64_t i = first, run; i < end; i += run) {
+        char *const y = iter->data[0] + i * y_step[0], *const x = iter->data[1] + i * x_step;
+        run = tgi_at_most(end - i, TGI_BLOCK_COLUMNS);
+        for (int64_t k = 0; k < iter->dim[1]; ++k)
+            tgi_gather(y + k * y_step[1], y_step[0], x, x_step, size, run, iter->dim[2], size);
+    }
+}
+
 static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
     const int64_t few = tgi_small_contiguous(loop, 2);
@@ -50196,8 +50218,10 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     const double floats = loop->in_one ? 0.5 : (double)(read > bytes ? read : bytes) / 4;
     const double work = TGI_LIGHT_WORK * floats * (double)numel;
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
-    tgi_parallel_for(tgi_parts_for(S, work, blocks->count), blocks->count,
-                     whole ? tgi_copy_whole_range : tgi_copy_range, &job);
+    const bool repeats = moves && !job.across && tgi_repeats_rows(&blocks->iter);
+    const int64_t items = repeats ? blocks->iter.dim[0] : blocks->count;
+    tgi_parallel_for(tgi_parts_for(S, work, items), items,
+                     repeats ? tgi_repeat_rows_range : whole ? tgi_copy_whole_range : tgi_copy_range, &job);
     return true;
 }
 
@@ -52428,6 +52452,7 @@ TGI_ALWAYS_INLINE void tgi_move_block(const tgi_index_block *b, bool flat, int64
     for (int64_t row = 0; row < b->n[0]; ++row) {
         const char *const index = b->index + row * b->index_step[0];
         char *const like = b->like + row * b->like_step[0], *const x = b->x + row * b->x_step[0];
+        TGI_UNROLL_FOUR /* pad_mode bf16 8x16x16x16 dims=2,2,2,2 */
         for (int64_t i = 0; i < b->n[1]; ++i) {
             char *const here = like + i * like_step;
             char *const there = x + i * x_step + tgi_index_at(index + i * index_step, flat || b->wide) * step;
@@ -59152,6 +59177,29 @@ typedef short TGI_V(halves) __attribute__((__vector_size__(TGI_HALVES * 2), __al
 typedef float TGI_V(floats) __attribute__((__vector_size__(TGI_HALVES * 4), __aligned__(4), __may_alias__));
 #endif
 
+/* One of them. */
+static inline float TGI_V(float_of_f16)(uint16_t half)
+{
+#ifdef TGI_AGAIN
+    typedef short eight __attribute__((__vector_size__(16)));
+    const eight one = {(short)half};
+    return __builtin_ia32_vcvtph2ps(one)[0];
+#else
+    return tgi_f16_to_f32(half);
+#endif
+}
+
+static inline uint16_t TGI_V(f16_of_float)(float x)
+{
+#ifdef TGI_AGAIN
+    typedef float four __attribute__((__vector_size__(16)));
+    const four one = {x};
+    return (uint16_t)__builtin_ia32_vcvtps2ph(one, 0)[0];
+#else
+    return tgi_f32_to_f16(x);
+#endif
+}
+
 static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
 {
     const uint16_t *const half = (const uint16_t *)x;
@@ -59164,7 +59212,7 @@ static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
     }
 #endif
     TGI_INDEPENDENT
-    for (int64_t i = done; i < n; ++i) y[i] = tgi_f16_to_f32(half[i]);
+    for (int64_t i = done; i < n; ++i) y[i] = TGI_V(float_of_f16)(half[i]);
 }
 
 static void TGI_V(add_bf16_to_f32)(float *y, const void *x, int64_t n)
@@ -59185,7 +59233,7 @@ static void TGI_V(add_f16_to_f32)(float *y, const void *x, int64_t n)
         *(TGI_V(floats) *)(void *)(y + done) += floats;
     }
 #endif
-    for (int64_t i = done; i < n; ++i) y[i] += tgi_f16_to_f32(half[i]);
+    for (int64_t i = done; i < n; ++i) y[i] += TGI_V(float_of_f16)(half[i]);
 }
 
 static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
@@ -59200,7 +59248,7 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     }
 #endif
     TGI_INDEPENDENT
-    for (int64_t i = done; i < n; ++i) half[i] = tgi_f32_to_f16(x[i]);
+    for (int64_t i = done; i < n; ++i) half[i] = TGI_V(f16_of_float)(x[i]);
 }
 
 #ifndef TGI_LIGHT_AS_AVX2

@@ -681,6 +681,25 @@ TEST(repeated_elements)
     }
 }
 
+/* Rows of 1 to 600 bytes several times, one behind the other, from a tensor without gaps and from one with gaps. */
+TEST(repeated_rows)
+{
+    static const int64_t bytes[] = {1, 3, 24, 64, 72, 600};
+    for (int i = 0; i < (int)(sizeof bytes / sizeof *bytes) * 4; ++i) {
+        TG_SCOPE;
+        const int64_t n = i % 2 ? 70 : 9;
+        tg_tensor *x = tg_to_dtype(tg_randint_on(0, 200, TG_SHAPE(n, bytes[i / 4] + 5), TG_I64, HERE), TG_U8);
+        x = tg_narrow(x, 1, 5, bytes[i / 4]);
+        if (i / 2 % 2) x = tg_contiguous(x);
+        for (int64_t count = 1; count <= 9; ++count) {
+            int64_t from[70 * 9];
+            for (int64_t at = 0; at < n * count; ++at) from[at] = at / count;
+            tg_tensor *index = tg_from_on(from, TG_SHAPE(n * count), TG_I64, HERE);
+            CHECK(tg_equal(tg_repeat_interleave(x, count, 0), tg_index_select(x, 0, index)));
+        }
+    }
+}
+
 /* Windows of many elements side by side: the largest with its index, the first of equal ones but the last NaN, and means. */
 TEST(long_windows)
 {
@@ -914,6 +933,7 @@ int main(int argc, char **argv)
     RUN(transposed_copies);
     RUN(places_in_sorted_rows);
     RUN(repeated_elements);
+    RUN(repeated_rows);
     RUN(long_windows);
     RUN(windows_of_halves);
     RUN(casts_of_many);

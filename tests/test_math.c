@@ -850,6 +850,44 @@ TEST(signs_of_halves)
     }
 }
 
+/* Whether the elements of a and b have the same bytes; the dtype and the number of elements are those of both. */
+static bool same_bytes(tg_tensor *a, tg_tensor *b)
+{
+    static char bytes[2][8 * AT_ONCE];
+    const size_t n = (size_t)tg_numel(a) * tg_dtype_size(tg_dtype_of(a));
+    return tg_copy_out(a, bytes[0], n) == TG_OK && tg_copy_out(b, bytes[1], n) == TG_OK &&
+           memcmp(bytes[0], bytes[1], n) == 0;
+}
+
+/* Rows of three bf16 or f16, which are converted one by one, as among others. */
+TEST(few_halves)
+{
+    static uint16_t bits[AT_ONCE];
+    for (int i = 0; i < AT_ONCE; ++i) bits[i] = (uint16_t)i;
+    for (int k = 0; k < 2; ++k) {
+        TG_SCOPE;
+        tg_tensor *all = tg_from(bits, TG_SHAPE(AT_ONCE / 4, 4), k ? TG_F16 : TG_BF16);
+        tg_tensor *single = tg_to_dtype(all, TG_F32);
+        tg_tensor *few = tg_to_dtype(tg_narrow(all, 1, 1, 3), TG_F32), *again = tg_to_dtype(single, tg_dtype_of(all));
+        CHECK(same_bytes(few, tg_narrow(single, 1, 1, 3)));
+        CHECK(same_bytes(tg_to_dtype(few, tg_dtype_of(all)), tg_narrow(again, 1, 1, 3)));
+    }
+}
+
+/* sign of zeros, which have none, as NaN; of infinities; and of subnormal numbers of f32. */
+TEST(signs)
+{
+    static const double x[] = {0, -0.0, (double)NAN, HUGE_VAL, -HUGE_VAL, 1e-39, -1e-39, 3, -3, 0.5};
+    static const double y[] = {0, 0, 0, 1, -1, 1, -1, 1, -1, 1};
+    for (int k = 0; k < 2; ++k) {
+        TG_SCOPE;
+        const tg_dtype dtype = k ? TG_F64 : TG_F32;
+        tg_tensor *some = tg_repeat(tg_from(x, TG_SHAPE(10), TG_F64), TG_SHAPE(7));
+        tg_tensor *wanted = tg_repeat(tg_from(y, TG_SHAPE(10), TG_F64), TG_SHAPE(7));
+        CHECK(same_bytes(tg_sign(tg_to_dtype(some, dtype)), tg_to_dtype(wanted, dtype)));
+    }
+}
+
 /* An op of the tests of halves; those of one input leave b alone. */
 #define HALVES_OP(name, call) \
     static tg_tensor *name##_of_halves(tg_tensor *a, tg_tensor *b) { return (void)b, call; }
@@ -953,6 +991,8 @@ int main(int argc, char **argv)
             RUN(conversions);
             RUN(signs_of_halves);
             RUN(arithmetic_of_halves);
+            RUN(few_halves);
+            RUN(signs);
             RUN(errors);
             RUN(errors_f64);
             RUN(gamma_functions);
