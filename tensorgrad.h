@@ -6776,7 +6776,7 @@ enum {
 #define TGI_UNARY_OPS(OP)                                                                                              \
     OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
     OP(abs, ANY, tgi_fabs(x), tgi_int_abs(x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")                                 \
-    OP(sign, ANY, ((x > 0) | (x < 0)) ? tgi_copysign((real)1, x) : 0, tgi_int_sign(x), NOTHING, tg_zeros_like(g),      \
+    OP(sign, ANY, tgi_fabs(x) > 0 ? tgi_copysign((real)1, x) : 0, tgi_int_sign(x), NOTHING, tg_zeros_like(g),          \
        "0")                                                                                                            \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, VECTOR, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \

@@ -877,7 +877,7 @@ TEST(few_halves)
 /* sign of zeros, which have none, as NaN; of infinities; and of subnormal numbers of f32. */
 TEST(signs)
 {
-    static const double x[] = {0, -0.0, (double)NAN, HUGE_VAL, -HUGE_VAL, 1e-39, -1e-39, 3, -3, 0.5};
+    const double x[] = {0, -0.0, (double)NAN, HUGE_VAL, -HUGE_VAL, 1e-39, -1e-39, 3, -3, 0.5};
     static const double y[] = {0, 0, 0, 1, -1, 1, -1, 1, -1, 1};
     for (int k = 0; k < 2; ++k) {
         TG_SCOPE;
