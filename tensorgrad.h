@@ -48413,25 +48413,8 @@ typedef struct {
     void (*to_grid)(const tgi_sample_part *part, void *work);
 } tgi_sample_loops;
 enum { TGI_SAMPLE_BLOCK = 128, TGI_SAMPLE_TAPS = 16 }; /* places at a time; elements of one of them, at most */
-
-/* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
-   rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
-typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
-
-/* The three transformations of CPU_CONV's tiles of four windows.  `step` is from one of the 16 numbers to the next.
-   image: to [16][n] from elements of four rows, `row` apart; it writes, and reads, up to a whole vector, for which it
-   takes two strips, the second one two rows below, if it can; returns how many it took.  weights: to
-   [16][width] from w [9, width], of which the last comes first if `back`.  maps: two rows of windows, top and bottom
-   [2 n, width], from m [16][n, width]; returns whether all are finite.  gradient: to [16][n, width] from two rows of
-   windows.  weight_sums: w [9, width] from m [16][width], the sum of so many, `apart`; returns whether all are
-   finite. */
-typedef struct {
-    int (*image)(const float *x, int64_t row, int64_t strips, int64_t n, float *to, int64_t step);
-    void (*weights)(const float *w, bool back, int64_t width, float *to, int64_t step);
-    bool (*maps)(const float *m, int64_t step, int64_t n, int64_t width, const float *bias, float *top, float *bottom);
-    void (*gradient)(const float *top, const float *bottom, int64_t n, int64_t width, float *to, int64_t step);
-    bool (*weight_sums)(const float *m, int64_t step, int64_t count, int64_t apart, int64_t width, float *w);
-} tgi_winograd_loops;
+typedef struct tgi_pool_run tgi_pool_run;             /* see CPU_POOL */
+typedef struct tgi_winograd_loops tgi_winograd_loops; /* see CPU_CONV */
 
 #ifdef TGI_HAS_VECTORS
 /* Elements of two vectors, by place: those of the first count from 0, those of the second go on. */
@@ -53207,6 +53190,10 @@ static tgi_span tgi_whole_windows(const tgi_pool_job *job)
     return whole;
 }
 
+/* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
+   rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
+struct tgi_pool_run { int64_t n, stride, rows, row_step, columns, column_step, start; };
+
 /* For f32, whose elements are compared where they lie. */
 static void tgi_max_pool_f32_range(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -55740,6 +55727,20 @@ typedef struct {
     unsigned char *finite;       /* [groups, blocks], or for w [groups, channels]: whether the results are */
     tgi_scratch scratch;         /* lines; numbers [16, channels, pitch] and [16, tiles, nr]; windows of a strip */
 } tgi_winograd;
+
+/* The transformations.  `step` is from one of the 16 numbers to the next.  image: to [16][n] from elements of four
+   rows, `row` apart; it writes, and reads, up to a whole vector, for which it takes two strips, the second one two
+   rows below, if it can; returns how many it took.  weights: to [16][width] from w [9, width], of which the last
+   comes first if `back`.  maps: two rows of windows, top and bottom [2 n, width], from m [16][n, width]; returns
+   whether all are finite.  gradient: to [16][n, width] from two rows of windows.  weight_sums: w [9, width] from m
+   [16][width], the sum of so many, `apart`; returns whether all are finite. */
+struct tgi_winograd_loops {
+    int (*image)(const float *x, int64_t row, int64_t strips, int64_t n, float *to, int64_t step);
+    void (*weights)(const float *w, bool back, int64_t width, float *to, int64_t step);
+    bool (*maps)(const float *m, int64_t step, int64_t n, int64_t width, const float *bias, float *top, float *bottom);
+    void (*gradient)(const float *top, const float *bottom, int64_t n, int64_t width, float *to, int64_t step);
+    bool (*weight_sums)(const float *m, int64_t step, int64_t count, int64_t apart, int64_t width, float *w);
+};
 
 /* Tiles of a block, and elements of its transformed image, at most. */
 enum { TGI_WINOGRAD_TILES = 112, TGI_WINOGRAD_MOST = 1 << 18 };
