@@ -4382,8 +4382,9 @@ __device__ inline void tgi_team_load_raw(const tgi_team &team, int64_t i, const 
 #pragma unroll
     for (int k = 0; k < packs; ++k) {
         const int place = tgi_place<width>(team, k * pack);
-        char *const at = tgi_team_at<dtype, width>(row, i + place);
         raw[k] = filled;
+        if (width > TGI_ASTRIDE && (place >= left || place + pack <= first)) continue; /* a NULL row has no addresses */
+        char *const at = tgi_team_at<dtype, width>(row, i + place);
         if (tgi_whole<width>(place, left, first)) raw[k].template load<pack>(at);
         else if (width > TGI_ASTRIDE) tgi_load_edge(at, first - place, left - place, raw[k]);
     }
