@@ -51325,10 +51325,11 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
     if (job->iter.dtype[0] != TG_F64) {
-        float *const x = (float *)(void *)scratch, *const dx = (float *)tgi_row_result(job, at, 2, x), single;
+        float *const x = (float *)(void *)scratch, *const dx = (float *)tgi_row_result(job, at, 2, x);
+        float single[4]; /* one: GCC takes it for copied in sizes up to 16 bytes, and warns */
         const void *const g32 = tgi_row_of(job, 1, at, x + n), *const y32 = tgi_row_of(job, 2, at, x + 2 * n);
-        tgi_load_elements(TG_F32, &single, job->iter.dtype[3], at[3], 0, 1);
-        job->kernels->layer_norm_backward(dx, (const float *)g32, (const float *)y32, n, job->flag, single);
+        tgi_load_elements(TG_F32, single, job->iter.dtype[3], at[3], 0, 1);
+        job->kernels->layer_norm_backward(dx, (const float *)g32, (const float *)y32, n, job->flag, single[0]);
         tgi_row_done(job, at, dx);
         return;
     }
@@ -51893,6 +51894,7 @@ static tgi_sort_pair *tgi_sort_by_rank(const tgi_kernels *kernels, const tgi_sor
                                        int64_t n)
 {
     int64_t key[TGI_SHORT_SORT], rank[TGI_SHORT_SORT];
+    key[0] = 0; /* GCC does not see that n is not 0, and warns */
     for (int64_t i = 0; i < n; ++i) key[i] = (int64_t)(pairs[i].key ^ (uint64_t)1 << 63);
     kernels->ranks(rank, key, n);
     for (int64_t i = 0; i < n; ++i) other[rank[i]] = pairs[i];
@@ -60752,6 +60754,7 @@ TGI_NOINLINE static void TGI_V(gelu_beyond)(const float *x, TGI_V(vector_f32) *y
     float outer[TGI_V(gelu_run) + 16];
     uint16_t mask[TGI_V(gelu_run) / 16];
     int64_t many = 0;
+    outer[0] = 0; /* GCC does not see that n is not 0, and warns */
     for (int64_t i = 0; i < n; i += 16) {
         floats some = zero;
         if (n - i >= 16) some = *(const floats *)(x + i);

@@ -113,8 +113,9 @@ stages()
     case $1 in *+*) printf '\n%s: %d s\n' "$1" $((SECONDS - start)) ;; esac
 }
 
-# library WAY COMPILER FLAGS...: the library, compiled in a way that has a name; tests that are built in this way are linked with it
-library() { one "library-$1" "${@:2}" -I. -c tests/library.c -o "$B/library-$1.o"; echo "${@:2}" >"$B/library-$1.how"; }
+# library WAY COMPILER FLAGS...: the library, compiled in a way that has a name; tests that are built in this way are linked with it.
+# $library_warn: flags for the library alone
+library() { one "library-$1" "${@:2}" ${library_warn:-} -I. -c tests/library.c -o "$B/library-$1.o"; echo "${@:2}" >"$B/library-$1.how"; }
 
 # build WAY NAME: tests/NAME.c in this way, as $B/NAME-WAY, linked with $LIBRARIES
 build()
