@@ -55371,6 +55371,14 @@ static void tgi_conv_spread(const tgi_conv_cpu *job, const float *sums, int64_t 
     }
 }
 
+/* Asks for lines of y, `apart` from each other, n numbers of each, before they are written. */
+static inline void tgi_conv_ahead(const float *y, int64_t lines, int64_t apart, int64_t n)
+{
+    for (; lines > 0; --lines, y += apart) {
+        for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(y + k);
+    }
+}
+
 /* The tile of a product with columns, whose sums c are c_row apart from row to row. */
 static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, const float *panel, int64_t c_row)
 {
@@ -55436,9 +55444,7 @@ static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int
             for (int64_t i = n; i < images * n; ++i) start[i] = start[i - n] + apart;
             for (int64_t panel = panel_part * panels; panel < last; ++panel) {
                 const int64_t map = panel * nr, maps = tgi_at_most(job->maps - map, nr);
-                for (int64_t i = 0; i < maps && job->phases == 1; ++i) { /* lines of y, of which each is elsewhere */
-                    for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(y + (map + i) * job->windows + j + k);
-                }
+                if (job->phases == 1) tgi_conv_ahead(y + map * job->windows + j, maps, job->windows, n);
                 const int64_t *const tap = job->tap + panel * job->next_tap, terms = job->terms[panel];
                 const float *const first_sums = bias ? bias + map : NULL;
                 int64_t k = 0;
@@ -55697,6 +55703,15 @@ static void tgi_conv_move_weights(tgi_thread *S, const tgi_conv_cpu *job, int64_
     tgi_parallel_for(tgi_parts_for(S, TGI_LIGHT_WORK * (double)job->elements, n), n, part, job);
 }
 
+/* tgi_scratch_for, but nothing is on the stack. */
+static bool tgi_conv_for(tgi_thread *S, tgi_scratch *scratch, size_t bytes, int threads, int64_t items,
+                         tgi_range_fn range, const void *job)
+{
+    const size_t least = (size_t)TGI_STACK_SCRATCH + 1;
+    const int parts = (int)tgi_at_most(items, threads);
+    return tgi_scratch_for(S, "conv", scratch, bytes < least ? least : bytes, parts, items, range, job);
+}
+
 /* ---- windows of 3 x 3 by fewer products ----
 
    Two windows of three elements that are neighbours see four elements d, and their sums need six products with the
@@ -55856,9 +55871,7 @@ static bool tgi_winograd_store(const tgi_winograd *job, tgi_winograd_strip s, in
                      2 * (s.row * size[2] + s.first);
     float *const below = windows + 2 * s.n * nr;
     const bool both = 2 * s.row + 1 < size[1];
-    for (int64_t i = 0; i < lanes; ++i) { /* lines of y, of which each is elsewhere */
-        for (int64_t k = 0; k < (both ? size[2] + n : n); k += 16) TGI_PREFETCH(y + i * conv->windows + k);
-    }
+    tgi_conv_ahead(y, lanes, conv->windows, both ? size[2] + n : n);
     const bool finite = job->loops->maps(m, job->tiles * nr, s.n, nr, bias, windows, below);
     tgi_conv_store(windows, nr, lanes, n, y, conv->windows);
     if (both) tgi_conv_store(below, nr, lanes, n, y + size[2], conv->windows);
@@ -56043,25 +56056,28 @@ static tgi_answer tgi_winograd_run(tgi_thread *S, const tgi_conv_cpu *conv, cons
     const int64_t items = groups * (to_w ? job.chunks * job.parts : job.blocks);
     const int64_t weights = (to_w ? job.chunks * groups : panels) * 16 * job.next;
     const int64_t results = to_w ? channels : items, moved = to_w ? channels : panels * conv->channels;
-    const size_t bytes = (size_t)weights * sizeof(float) + (size_t)results, least = (size_t)TGI_STACK_SCRATCH + 1;
+    const size_t bytes = (size_t)weights * sizeof(float) + (size_t)results;
     const size_t scratch = (size_t)((2 * job.per + 2) * job.line + 16 * job.step +
                                     (16 * job.tiles + 4 * job.width) * conv->nr) * sizeof(float);
-    const int parts = (int)tgi_at_most(items, threads);
     const int movers = tgi_parts_for(S, TGI_LIGHT_WORK * (double)weights, moved);
-    bool finite = true;
     job.weight = (float *)tgi_alloc(S, bytes);
     if (!job.weight) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
     job.finite = (unsigned char *)(job.weight + weights);
-    const bool ok = tgi_scratch_alloc(S, "conv", &job.scratch, scratch < least ? least : scratch, parts);
-    if (ok) {
-        if (!to_w) tgi_parallel_for(movers, moved, tgi_winograd_weights, &job);
-        tgi_parallel_for(parts, items, to_w ? tgi_winograd_weight_range : tgi_winograd_maps_range, &job);
-        if (to_w) tgi_parallel_for(movers, moved, tgi_winograd_weights_of_sums, &job);
-        for (int64_t i = 0; i < results; ++i) finite &= job.finite[i] != 0;
-        tgi_free(S, job.scratch.each, job.scratch.total);
-    }
+    if (!to_w) tgi_parallel_for(movers, moved, tgi_winograd_weights, &job);
+    const bool ok = tgi_conv_for(S, &job.scratch, scratch, threads, items,
+                                 to_w ? tgi_winograd_weight_range : tgi_winograd_maps_range, &job);
+    if (ok && to_w) tgi_parallel_for(movers, moved, tgi_winograd_weights_of_sums, &job);
+    const bool finite = ok && !memchr(job.finite, 0, (size_t)results);
     tgi_free(S, job.weight, bytes);
     return !ok ? TGI_FAILED : finite ? TGI_DONE : TGI_COMPOSE;
+}
+
+/* By as many products as there are taps. */
+static tgi_answer tgi_conv_direct(tgi_thread *S, tgi_conv_cpu *job, int threads)
+{
+    const tgi_range_fn range = job->conv.result == TGI_CONV_W ? tgi_conv_weight_range : tgi_conv_maps_range;
+    const bool ok = tgi_conv_for(S, &job->scratch, job->scratch.bytes, threads, job->items, range, job);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 /* job: what callers set, conv, of, phases and shift. */
@@ -56071,7 +56087,6 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
     const tgi_im2col *m = &conv->m;
     const bool to_w = conv->result == TGI_CONV_W;
     const size_t taps = (size_t)(m->channels / conv->groups * m->kernel[0] * m->kernel[1] * m->kernel[2]);
-    const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* of scratch: so that none is on the stack */
     double padded = (double)(m->channels / conv->groups), work = (double)m->images * (double)conv->maps * (double)taps;
     for (int d = 0; d < 3; ++d) {
         padded *= (double)(m->windows[d] - 1) * (double)m->stride[d] +
@@ -56092,26 +56107,21 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
     job.next_tap = job.of ? job.taps : 0;
     job.product = (float *)tgi_alloc(S, bytes);
     if (conv->bias.data && job.product) job.bias = job.product + (job.elements - conv->groups * job.panels * job.nr);
-    const int parts = (int)tgi_at_most(job.items, threads);
-    bool ok = tap && job.product;
-    if (!ok) tgi_no_memory(S, "conv", tap ? bytes : table);
-    ok = ok && tgi_scratch_alloc(S, "conv", &job.scratch, job.scratch.bytes < least ? least : job.scratch.bytes, parts);
-    if (ok) {
+    if (!tap || !job.product) tgi_no_memory(S, "conv", tap ? bytes : table), answer = TGI_FAILED;
+    if (answer != TGI_FAILED) {
         if (!job.of) tgi_conv_places(&job, tap);
         for (int64_t i = 0; i < job.panels && !job.of; ++i) job.terms[i] = job.taps;
         if (!to_w) tgi_conv_move_weights(S, &job, job.panels * (job.of ? 1 : conv->groups), tgi_conv_weight_pack);
         if (!to_w) tgi_conv_bias_pack(&job);
         if (tgi_winograd_fits(&job, kernels)) answer = tgi_winograd_run(S, &job, kernels, threads);
-        if (answer == TGI_COMPOSE)
-            tgi_parallel_for(parts, job.items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
-        else
-            job.chunks = 1;
-        if (to_w) tgi_conv_move_weights(S, &job, tgi_conv_pieces(&job) * conv->groups, tgi_conv_weight_sum);
-        tgi_free(S, job.scratch.each, job.scratch.total);
     }
+    if (answer == TGI_COMPOSE) answer = tgi_conv_direct(S, &job, threads);
+    else job.chunks = 1;
+    if (answer == TGI_DONE && to_w)
+        tgi_conv_move_weights(S, &job, tgi_conv_pieces(&job) * conv->groups, tgi_conv_weight_sum);
     tgi_free(S, job.product, bytes);
     tgi_free(S, tap, table);
-    return ok && answer != TGI_FAILED ? TGI_DONE : TGI_FAILED;
+    return answer;
 }
 
 /* x is a convolution, too, with strides of 1: of y, by the weight with its taps in reverse order, in which maps and
