@@ -960,19 +960,22 @@ static tg_tensor *see(tg_tensor *g, void *user)
 }
 
 /* Backward adds to a gradient in place, or puts the next one in its place, where nobody else can see it: the values are
-   those of a backward that records, and what others see does not change. */
+   those of a backward that records, and what others see does not change.  By turns of few elements, and of many, with
+   a row for all rows. */
 TEST(gradients_in_the_place_of_others)
 {
     const tg_dtype dtypes[] = {TG_F32, TG_F64};
     int k, i;
-    for (k = 0; k < 2; ++k) {
+    for (k = 0; k < 4; ++k) {
         TG_SCOPE;
-        tg_tensor *x = tg_set_requires_grad(of(dtypes[k], "[1, -2, 3]"), true);
-        tg_tensor *w = tg_set_requires_grad(of(dtypes[k], "[2, 0.5, -1]"), true);
+        const tg_dtype dtype = dtypes[k / 2];
+        const tg_shape rows = k % 2 ? TG_SHAPE(700, 1) : TG_SHAPE(1);
+        tg_tensor *x = tg_set_requires_grad(tg_repeat(of(dtype, "[1, -2, 3]"), rows), true);
+        tg_tensor *w = tg_set_requires_grad(of(dtype, "[2, 0.5, -1]"), true);
         tg_tensor *a = tg_mul(x, w), *b = tg_sub(tg_mul(a, x), tg_div(w, tg_add_scalar(tg_square(a), 1)));
         tg_tensor *c = tg_tanh(tg_neg(tg_rsub_scalar(b, 1))), *d = tg_mul(tg_exp(c), tg_mul_scalar(b, 0.5));
         tg_tensor *y = tg_add(tg_mul(d, x), tg_sub(tg_relu(a), tg_sub(d, d)));
-        tg_tensor *inputs[3], *recorded[3], *g = of(dtypes[k], "[1, 2, 3]");
+        tg_tensor *inputs[3], *recorded[3], *g = tg_repeat(of(dtype, "[1, 2, 3]"), rows), *same = tg_clone(g);
         seen_gradient at = {NULL, NULL};
         inputs[0] = x, inputs[1] = w, inputs[2] = a;
         CHECK(tg_gradients(&y, 1, &g, inputs, 3, recorded, TG_CREATE_GRAPH) == TG_OK);
@@ -980,7 +983,7 @@ TEST(gradients_in_the_place_of_others)
         tg_retain_grad(a);
         CHECK(tg_backward_ex(&y, 1, &g, TG_RETAIN_GRAPH) == TG_OK);
         for (i = 0; i < 3; ++i) CHECK(tg_allclose(tg_grad(inputs[i]), recorded[i], 1e-5, 1e-6));
-        CHECK(tg_equal(at.seen, at.copy) && tg_equal(g, of(dtypes[k], "[1, 2, 3]")));
+        CHECK(tg_equal(at.seen, at.copy) && tg_equal(g, same));
         tg_release(at.seen), tg_release(at.copy);
     }
 }

@@ -193,8 +193,9 @@ TEST(peak_without_gradients)
 static int64_t peak_of_gradients(int ops)
 {
     TG_SCOPE;
-    tg_tensor *x = tg_set_requires_grad(tg_randn(TG_SHAPE(64, 32)), true), *y = x, *gradient = NULL;
-    for (int i = 0; i < ops; ++i) y = tg_mul_scalar(y, 0.5);
+    tg_tensor *x = tg_set_requires_grad(tg_randn(TG_SHAPE(64, 320)), true), *y = x, *gradient = NULL, *row;
+    row = tg_rand(TG_SHAPE(320));
+    for (int i = 0; i < ops; ++i) y = i % 2 ? tg_mul(y, row) : tg_mul_scalar(y, 0.5);
     tg_tensor *ones = tg_ones_like(y);
     const int64_t bytes = tg_stats().bytes;
     tg_reset_peak();
@@ -206,6 +207,7 @@ TEST(gradients_of_nodes_that_have_run_are_dropped)
 {
     const int64_t few = peak_of_gradients(3);
     CHECK(few > 0 && peak_of_gradients(30) == few);
+    CHECK(few < 2 * 64 * 320 * 4); /* all but the first one are written in the place of the one before */
 }
 
 TEST(memory_of_the_graph)
