@@ -54547,6 +54547,10 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
 
 /* Of a slice, so that a panel stays in the first cache; of a block. */
 enum { TGI_TILES_K = 256, TGI_TILES_M = 1536, TGI_TILES_N = 512 };
+/* Where rows of a meet few columns, at most so many and half as many as rows, a slice is all of k, so that a large
+   weight is read along its rows, while b stays in the second cache, with so many bytes at most (linear bf16
+   16x4096,4096x4096: 5.4 ms in slices, else 1.6; 64x1024,1024x1024: 257 us and 155). */
+enum { TGI_TILES_FEW = 128, TGI_TILES_WHOLE = 5 << 18 };
 
 /* to = 32 lanes of x, 32 elements each, as tgi_tile_loops packs them, with zeros where x has fewer. */
 static void tgi_tiles_pack(const tgi_tile_loops *loops, uint32_t *to, const uint16_t *x, int64_t lane_step,
@@ -54699,10 +54703,13 @@ static void tgi_tiles_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const 
     job->k = g->k;
     job->mr = job->nr = TGI_SIDE;
     tgi_gemm_divide(job, threads, TGI_TILES_M, TGI_TILES_N);
-    const int64_t slices = (job->k + TGI_TILES_K - 1) / TGI_TILES_K, lines = (uintptr_t)job->a.data % 64 == 0;
+    const bool few = job->n <= TGI_TILES_FEW && 2 * job->n <= job->m && job->a.col == 1;
+    const bool whole = few && tgi_round_up(job->n, TGI_SIDE) * job->k * 2 <= TGI_TILES_WHOLE;
+    const int64_t slices = whole ? 1 : (job->k + TGI_TILES_K - 1) / TGI_TILES_K;
+    const bool lines = (uintptr_t)job->a.data % 64 == 0;
     job->slice = tgi_round_up((job->k + slices - 1) / slices, TGI_SIDE);
     job->each = job->a.col == 1 && lines && job->a.row % TGI_SIDE == 0 &&
-                tgi_gemm_rows_fit(TGI_SIDE, job->a.row, 2); /* a is read where it lies */
+                (whole || tgi_gemm_rows_fit(TGI_SIDE, job->a.row, 2)); /* a is read where it lies */
     job->a_bytes = (size_t)(TGI_SIDE * job->slice * 2);
     job->b_bytes = (size_t)(tgi_round_up(job->n_block, TGI_SIDE) * job->slice * 2);
     const int64_t tiles = tgi_round_up(job->m_block, TGI_SIDE) * tgi_round_up(job->n_block, TGI_SIDE);
@@ -54748,9 +54755,10 @@ enum { TGI_FEW_ROWS = 16, TGI_FEW_LONG = 32, TGI_FEW_TALL = 48, TGI_FEW_TALL_BYT
 /* Bytes of a weight along the outputs up to which more rows than the lowest tile has are left to tiles, which read it
    from the second cache or the third as fast (matmul f32 32x512,512x512: 142 us, in tiles of 8 rows 111). */
 enum { TGI_FEW_LOW_BYTES = 1 << 22 };
-/* Rows at most where the processor has tiles for bf16, which are faster from there on, unless the weight is so large
-   that both wait for memory (linear bf16 12x1024,4096x1024: 0.99 ms, in tiles 0.82; 12x4096,8192x4096: 8.4 and 10). */
-enum { TGI_FEW_TILES = 8, TGI_FEW_TILES_BYTES = 1 << 24 };
+/* Rows at most where the processor has tiles for bf16, which are faster from there on: along k (linear bf16
+   5x4096,8192x4096: 4.3 ms, in tiles 3.2); along the outputs, unless the weight has so many bytes that both wait for
+   memory. */
+enum { TGI_FEW_TILES_LONG = 4, TGI_FEW_TILES = 8, TGI_FEW_TILES_BYTES = 1 << 24 };
 /* Bytes of a piece along k, and elements of its lines; rows that read each line once, whose pieces have whole lines, as
    far as a row of x has no more bytes: memory is faster in one direction; lines along the outputs, elements, and bytes
    that are fetched ahead; outputs of an item. */
@@ -54956,6 +54964,7 @@ static bool tgi_is_few(tgi_thread *S, const tgi_gemm *g, tgi_few_job *job)
     const bool more = !tile && heights[0] >= TGI_FEW_BY_FOUR, as_it_is = tgi_compute_dtype(b.dtype) == b.dtype;
     const int lowest = heights[TGI_HEIGHTS - 1]; /* rows of the lowest tile, or 0: there is none */
     int64_t most = tiles && bytes <= TGI_FEW_TILES_BYTES ? (int64_t)TGI_FEW_TILES : (int64_t)TGI_FEW_ROWS;
+    if (tiles && job->along_k) most = TGI_FEW_TILES_LONG;
     if (more && (job->along_k || is_large)) most = job->along_k ? (int64_t)TGI_FEW_LONG : (int64_t)TGI_FEW_TALL;
     if (lowest > 0 && !job->along_k && as_it_is && bytes <= TGI_FEW_LOW_BYTES) most = tgi_at_most(most, lowest);
     return is_long && !is_small && (job->along_k || job->w.col == 1) && !g->adds && job->rows <= most;
