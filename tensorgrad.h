@@ -50786,7 +50786,7 @@ static int64_t tgi_across_most(const tgi_reduce_job *job, tgi_reduction kind, in
     return step == n * size ? TGI_SHORT_ROW / 2 - 1 : TGI_SHORT_ROW;
 }
 
-static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
+static bool tgi_reduce_elements(tgi_thread *S, const tgi_reduce *reduce)
 {
     if (tgi_reduces_one(reduce))
         return reduce->kind == TGI_SUM ? tgi_sum_of_one(S, reduce->ndim, reduce->dim, reduce->out, reduce->in)
@@ -50839,6 +50839,31 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     if (job.partial) tgi_reduce_pieces(&job);
     tgi_free(S, job.partial, bytes);
     return true;
+}
+
+/* Along a dim with stride 0 one element is repeated: of the largest and its like each is read once, and outputs that are
+   the same are copied.  Not of sums and products, which have the bits of those of a copy. */
+static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
+{
+    tgi_reduce once = *reduce;
+    if (reduce->kind == TGI_SUM || reduce->kind == TGI_PROD) return tgi_reduce_elements(S, reduce);
+    for (int d = 0; d < reduce->ndim; ++d) {
+        if (reduce->in.stride[d] == 0) once.dim[d] = tgi_at_most(once.dim[d], 1);
+    }
+    for (int d = 0; d < reduce->rndim; ++d) {
+        if (reduce->rstride[d] == 0) once.rdim[d] = tgi_at_most(once.rdim[d], 1);
+    }
+    bool ok = tgi_reduce_elements(S, &once);
+    for (int d = 0; d < reduce->ndim; ++d) { /* copies of the first outputs along dim d */
+        tgi_operand from = once.out, to = once.out;
+        if (once.dim[d] == reduce->dim[d]) continue;
+        once.dim[d] = reduce->dim[d] - 1;
+        from.stride[d] = 0;
+        to.data = (char *)to.data + to.stride[d] * tgi_bytes_of(to.dtype);
+        ok = ok && tgi_cpu_copy_over(S, once.ndim, once.dim, to, from);
+        once.dim[d] = reduce->dim[d];
+    }
+    return ok;
 }
 
 /* ---- sums with what is there ---- */

@@ -300,6 +300,35 @@ TEST(reductions_of_short_rows)
     }
 }
 
+/* Reductions of elements that are repeated along some dims, kept or reduced ones: as those of a copy.  The factors of
+ * products are powers of two, so that nothing is rounded. */
+TEST(reductions_of_repeats)
+{
+    static tg_tensor *(*const ops[])(tg_tensor *, tg_shape, bool) = {tg_prod_dims, tg_sum_dims, tg_any_dims,
+                                                                     tg_amax_dims, tg_amin_dims};
+    const tg_shape whole = TG_SHAPE(3, 50, 7);
+    for (unsigned i = 0; i < 7 * 7 * sizeof dtypes / sizeof *dtypes; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = dtypes[i / 49];
+        const unsigned repeated = i % 7 + 1, reduced = i / 7 % 7 + 1; /* a bit for each dim */
+        int64_t dim[3];
+        tg_shape dims = TG_SCALAR;
+        for (int d = 0; d < 3; ++d) {
+            dim[d] = repeated >> d & 1 ? 1 : whole.dim[d];
+            if (reduced >> d & 1) dims.dim[dims.ndim++] = d;
+        }
+        tg_tensor *x = integers(dim, dtype, i % 3 ? 0 : 0.01);
+        tg_tensor *factors = tg_add_scalar(tg_mul_scalar(tg_to_dtype(tg_gt_scalar(x, 0), TG_F32), 2.5), -0.5);
+        for (int op = 0; op < (dtype == TG_BOOL ? 3 : 5); ++op) {
+            tg_tensor *all = tg_expand(op ? x : tg_to_dtype(factors, dtype), whole);
+            oracle_begin();
+            tg_tensor *wanted = without_nan(ops[op](tg_contiguous(copy_here(all)), dims, i % 2));
+            oracle_end();
+            CHECK(is_exactly(without_nan(ops[op](all, dims, i % 2)), wanted));
+        }
+    }
+}
+
 /* Sums, extremes, norms and products along dim 2; the factors are powers of two, so that nothing is rounded. */
 static tg_tensor *reduced_rows(int op, tg_tensor *x)
 {
@@ -920,6 +949,7 @@ int main(int argc, char **argv)
     RUN(reductions_of_two);
     RUN(extremes_of_few_rows);
     RUN(reductions_of_short_rows);
+    RUN(reductions_of_repeats);
     RUN(reductions_of_rows_together);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
