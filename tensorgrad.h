@@ -58040,6 +58040,7 @@ typedef struct {
     tgi_scratch scratch;   /* per thread: [k, TGI_LANES], rows of b side by side */
     int64_t bands, panels; /* of a and of b */
     uint8_t *odd;          /* [items]: a sum of squares of the item may have lost terms */
+    bool mirrored;         /* a is b: the tiles below the diagonal are copies, see tgi_mirror_range */
     int64_t padded;        /* backward: k in whole vectors */
     char *rows[2];         /* backward: a [batches, n, padded], b [batches, m, padded], with zeros at the end of rows */
     const void *weight;    /* backward: g, or if p is 2, g / y */
@@ -58051,13 +58052,15 @@ typedef struct {
 static bool tgi_distances_lost(const tgi_distances *d, const char *a, const char *b, const tgi_distance_tile *tile)
 {
     const bool wide = d->dtype == TG_F64;
-    const double low = ldexp(1, wide ? -400 : -50);
+    const double low = ldexp(1, wide ? -400 : -50), high = 1 / low;
     const size_t bytes = (size_t)(d->k * tgi_bytes_of(d->dtype));
-    for (int64_t i = 0; i < tile->rows * tile->columns; ++i) {
-        const int64_t r = i / tile->columns, column = i % tile->columns, at = r * tile->y_row + column;
-        const double y = wide ? ((const double *)tile->y)[at] : (double)((const float *)tile->y)[at];
-        if (y == 0 ? memcmp(a + (size_t)r * bytes, b + (size_t)column * bytes, bytes) != 0 : y < low || y > 1 / low)
-            return true;
+    for (int64_t r = 0; r < tile->rows; ++r) {
+        for (int64_t i = 0; i < tile->columns; ++i) {
+            const int64_t at = r * tile->y_row + i;
+            const double y = wide ? ((const double *)tile->y)[at] : (double)((const float *)tile->y)[at];
+            if (y == 0 ? memcmp(a + (size_t)r * bytes, b + (size_t)i * bytes, bytes) != 0 : y < low || y > high)
+                return true;
+        }
     }
     return false;
 }
@@ -58075,19 +58078,34 @@ static void tgi_distance_range(const void *job_, int thread, int64_t first, int6
         const int64_t last = tgi_at_most(d->n, (band + 1) * TGI_DISTANCE_BAND);
         const char *const b = (const char *)d->b + (batch * d->m + column) * row;
         tgi_distance_tile tile = {d->p == 2, d->k, 0, tgi_at_most(d->m - column, TGI_LANES), d->m, NULL, panel, NULL};
-        for (int64_t l = 0; l < TGI_LANES; ++l) { /* columns that are not there are copies of the last one */
-            const char *const from = b + tgi_at_most(l, tile.columns - 1) * row;
-            tgi_copy_run(panel + l * size, TGI_LANES * size, from, size, d->k, size);
-        }
+        tgi_gather(panel, TGI_LANES * size, b, size, row, d->k, tile.columns, size);
+        for (int64_t l = tile.columns; l < TGI_LANES; ++l) /* columns that are not there are copies of the last one */
+            tgi_copy_run(panel + l * size, TGI_LANES * size, b + (tile.columns - 1) * row, size, d->k, size);
         job->odd[first] = 0;
         for (int64_t r = band * TGI_DISTANCE_BAND; r < last; r += TGI_DISTANCE_ROWS) {
             const char *const a = (const char *)d->a + (batch * d->n + r) * row;
             tile.rows = tgi_at_most(last - r, TGI_DISTANCE_ROWS);
+            if (job->mirrored && column + TGI_LANES <= r) break;
             tile.a = a;
             tile.y = (char *)d->y + ((batch * d->n + r) * d->m + column) * size;
             if (job->kernels->distances[tgi_compute_index(d->dtype)](&tile) && tgi_distances_lost(d, a, b, &tile))
                 job->odd[first] = 1;
         }
+    }
+}
+
+/* Items: TGI_LANES rows of y, up to the tile on the diagonal: of a and a, the distance of i from j is that of j from i,
+   to the last bit (pdist f32 128x64). */
+static void tgi_mirror_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_distance_job *job = (const tgi_distance_job *)job_;
+    const int64_t n = job->d->n, size = tgi_bytes_of(job->d->dtype);
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t row = first % job->panels * TGI_LANES;
+        char *const y = (char *)job->d->y + (first / job->panels * n * n + row) * size;
+        const int64_t rows = tgi_at_most(n - row, TGI_LANES);
+        if (row > 0) tgi_gather(y + row * (n - 1) * size, n * size, y, size, n * size, rows, row, size);
     }
 }
 
@@ -58101,6 +58119,7 @@ static tgi_answer tgi_cpu_cdist(tgi_thread *S, const tgi_distances *d)
     job.kernels = tgi_kernels_of(S);
     job.bands = (d->n + TGI_DISTANCE_BAND - 1) / TGI_DISTANCE_BAND;
     job.panels = (d->m + TGI_LANES - 1) / TGI_LANES;
+    job.mirrored = d->a == d->b && d->n == d->m;
     const int64_t items = d->batches * job.bands * job.panels;
     const int parts = tgi_parts_for(S, (double)d->batches * (double)d->n * (double)d->m * (double)d->k, items);
     if (!tgi_mul_size((size_t)d->k, TGI_LANES * (size_t)tgi_bytes_of(d->dtype), &bytes))
@@ -58110,6 +58129,7 @@ static tgi_answer tgi_cpu_cdist(tgi_thread *S, const tgi_distances *d)
     tgi_answer answer = tgi_scratch_alloc(S, "cdist", &job.scratch, bytes, parts) ? TGI_DONE : TGI_FAILED;
     if (answer == TGI_DONE) {
         tgi_parallel_for(parts, items, tgi_distance_range, &job);
+        if (job.mirrored) tgi_parallel_for(parts, d->batches * job.panels, tgi_mirror_range, &job);
         tgi_free(S, job.scratch.each, job.scratch.total);
         if (memchr(job.odd, 1, (size_t)items)) answer = TGI_COMPOSE;
     }

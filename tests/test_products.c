@@ -136,6 +136,18 @@ static tg_tensor *with_gaps(tg_tensor *t)
     return tg_select(tg_stack(TG_LIST(t, tg_ones_like(t)), 2), 2, 0);
 }
 
+/* Distances of the rows of one tensor, of which those below the diagonal are copies, and of two equal ones. */
+TEST(distances_of_one_tensor)
+{
+    static const int64_t rows[] = {1, 6, 31, 33, 64, 100, 230};
+    for (int i = 0; i < 7 * 4; ++i) {
+        TG_SCOPE;
+        const int p = i / 2 % 2 + 1;
+        tg_tensor *x = tg_to_dtype(tg_randn_on(TG_SHAPE(2, rows[i / 4], 9), TG_F32, HERE), i % 2 ? TG_F64 : TG_F32);
+        CHECK(is_exactly(tg_cdist(x, x, p), tg_cdist(x, tg_clone(x), p)));
+    }
+}
+
 /* Of integers, whose products and sums wrap around. */
 TEST(integer_products)
 {
@@ -532,6 +544,7 @@ int main(int argc, char **argv)
     harness_take_device();
     tg_seed(3);
     RUN(products);
+    RUN(distances_of_one_tensor);
     RUN(integer_products);
     RUN(bf16_products);
     RUN(bf16_tiles);
