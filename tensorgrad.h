@@ -64489,11 +64489,16 @@ static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
         TGI_INDEPENDENT                                                                                              \
         for (; j < n; ++j) TGI_WHOLE_SUM(type, j);                                                                   \
     }
+/* Rows of bytes that are shorter than a vector would go byte by byte (mv u8 4096x16,16). */
 #define TGI_WHOLE_ALONG(type, wide)                                                                                  \
     static void TGI_V(along_##type)(void *y_, const void *x_, const void *w_, int64_t w_step, int64_t k, int64_t n)  \
     {                                                                                                                \
         type *const y = (type *)y_;                                                                                  \
         const type *const x = (const type *)x_, *w = (const type *)w_;                                               \
+        if (sizeof(type) == 1 && (int)TGI_V(vector_bytes) > 32 && k < 32) {                                          \
+            TGI_LIGHT(along_##type)(y_, x_, w_, w_step, k, n);                                                       \
+            return;                                                                                                  \
+        }                                                                                                            \
         for (int64_t j = 0; j < n; ++j, w += w_step) {                                                               \
             wide sum = 0;                                                                                            \
             for (int64_t i = 0; i < k; ++i) sum = (wide)(sum + (wide)x[i] * w[i]);                                   \
