@@ -57931,7 +57931,7 @@ static bool tgi_channel_copy(tgi_thread *S, int64_t n, tg_dtype to_dtype, void *
 }
 
 /* entry for halves whose sets are columns: by way of floats, in fewer passes than if it were composed
-   (batch_norm_by_running f16 1024x64,64:c,64:c,64,64). */
+   (batch_norm f16 1024x64,64,64). */
 static tgi_answer tgi_channel_by_floats(tgi_thread *S, const tgi_channel_norm *norm,
                                         tgi_answer (*entry)(tgi_thread *S, const tgi_channel_norm *norm))
 {
@@ -57969,9 +57969,76 @@ static bool tgi_channel_goes_by_floats(const tgi_channel_norm *norm)
     return tgi_has_columns(norm) && norm->dtype != tgi_compute_dtype(norm->dtype) && !tgi_lacks_loops(norm->dtype);
 }
 
+/* By running statistics a row is the elements of a channel of a sample, or where that is one, its channels.  An item is
+   a block of rows: where they are converted, as many as fit in TGI_STACK_SCRATCH, by one call. */
+typedef struct {
+    const tgi_channel_norm *norm;
+    const tgi_kernels *kernels;
+    int64_t n, rows, block;             /* elements of a row; rows; rows of an item */
+    double *mean, *rstd, *scale, *bias; /* [channels] */
+} tgi_by_running_job;
+
+static void tgi_by_running_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_by_running_job *job = (const tgi_by_running_job *)job_;
+    const tgi_channel_norm *norm = job->norm;
+    const int64_t n = job->n, size = tgi_bytes_of(tgi_compute_dtype(norm->dtype));
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ZEROED(tgi_channel_run, run);
+    (void)thread;
+    run.columns = norm->length == 1, run.step = n;
+    for (; first < end; ++first) {
+        const int64_t begin = first * job->block, rows = tgi_at_most(job->rows - begin, job->block);
+        const int64_t all = run.columns ? n : rows * n;
+        const tgi_row_format format = tgi_row_format_of(norm->dtype, rows * n);
+        const char *const x = (const char *)tgi_row_from(&format, norm->x, begin * n, local);
+        char *const y = (char *)tgi_row_place(&format, norm->y, begin * n, local);
+        run.rows = run.columns ? rows : 1;
+        for (int64_t i = 0; i < all; i += run.n) {
+            const int64_t channel = run.columns ? i : (begin + i / n) % norm->channels;
+            run.n = run.columns ? tgi_at_most(n - i, TGI_LANES) : n;
+            run.x = x + i * size, run.out = y + i * size;
+            run.shift = job->mean + channel, run.scale = job->scale + channel, run.add = job->bias + channel;
+            job->kernels->channel_apply[size == sizeof(double)](&run);
+        }
+        tgi_row_to(&format, norm->y, begin * n, y);
+    }
+}
+
+/* y and stats by running statistics of columns, and of rows that are converted; TGI_COMPOSE: of others. */
+static tgi_answer tgi_channel_by_running(tgi_thread *S, const tgi_channel_norm *norm)
+{
+    const bool columns = tgi_has_columns(norm), given = norm->kind == TGI_NORM_RUNNING && !tgi_lacks_loops(norm->dtype);
+    const int64_t channels = norm->channels, n = columns ? channels : norm->length;
+    const int64_t elements = norm->samples * channels * norm->length;
+    const tg_dtype compute = tgi_compute_dtype(norm->dtype);
+    const int64_t size = tgi_bytes_of(norm->dtype), wide = tgi_bytes_of(compute);
+    const int64_t block = (compute == norm->dtype ? 8 : 1) * TGI_STACK_SCRATCH / (n * wide);
+    const size_t numbers = 4 * (size_t)channels * sizeof(double);
+    if (!given || !(columns || (n >= 8 && compute != norm->dtype)) || n * wide > TGI_STACK_SCRATCH) return TGI_COMPOSE;
+    double *const mean = (double *)tgi_alloc(S, numbers), *const rstd = mean + channels, *const scale = rstd + channels;
+    if (!mean) return tgi_no_memory(S, "channel_norm", numbers), TGI_FAILED;
+    const tgi_by_running_job job = {norm, tgi_kernels_of(S), n,     elements / n,    block,
+                                    mean, rstd,              scale, scale + channels};
+    tgi_load_elements(TG_F64, mean, compute, (const char *)norm->mean, wide, channels);
+    tgi_load_elements(TG_F64, rstd, compute, (const char *)norm->variance, wide, channels);
+    tgi_load_elements(TG_F64, scale, norm->dtype, (const char *)norm->weight, size, channels);
+    tgi_load_elements(TG_F64, job.bias, norm->dtype, (const char *)norm->bias, size, channels);
+    tgi_channel_rstd(rstd, rstd, norm->eps, channels);
+    for (int64_t i = 0; i < channels; ++i) scale[i] *= rstd[i];
+    tgi_store_elements(TG_F64, mean, compute, (char *)norm->stats, wide, 2 * channels); /* and rstd */
+    memcpy((char *)norm->stats + 2 * channels * wide, norm->variance, (size_t)(channels * wide));
+    const int64_t blocks = (job.rows + block - 1) / block;
+    tgi_parallel_for(tgi_parts_for(S, TGI_LIGHT_WORK * (double)elements, blocks), blocks, tgi_by_running_range, &job);
+    tgi_free(S, mean, numbers);
+    return TGI_DONE;
+}
+
 static tgi_answer tgi_cpu_channel_norm(tgi_thread *S, const tgi_channel_norm *norm)
 {
     tgi_channel_job job;
+    const tgi_answer by_running = tgi_channel_by_running(S, norm);
+    if (by_running != TGI_COMPOSE) return by_running;
     if (tgi_channel_goes_by_floats(norm)) return tgi_channel_by_floats(S, norm, tgi_cpu_channel_norm);
     return tgi_channel_init(&job, norm) ? tgi_channel_run_all(S, &job, 0, tgi_channel_range) : TGI_COMPOSE;
 }
@@ -61943,6 +62010,22 @@ static void TGI_T(channel_sums)(const tgi_channel_run *run)
         TGI_T(channel_row_sums)(run, x + r * run->step, g ? g + r * run->step : NULL);
 }
 
+/* channel_apply of TGI_LANES columns without g, whose numbers stay in registers. */
+static void TGI_T(channel_apply_lanes)(const tgi_channel_run *run, const tgi_real *shift, const tgi_real *scale,
+                                       const tgi_real *add)
+{
+    tgi_vector number[3][TGI_T(channel_vectors)];
+    memcpy(number[0], shift, sizeof number[0]);
+    memcpy(number[1], scale, sizeof number[1]);
+    memcpy(number[2], add, sizeof number[2]);
+    for (int64_t r = 0; r < run->rows; ++r) {
+        const tgi_vector *const x = (const tgi_vector *)((const tgi_real *)run->x + r * run->step);
+        tgi_vector *const out = (tgi_vector *)((tgi_real *)run->out + r * run->step);
+        TGI_UNROLL
+        for (int v = 0; v < TGI_T(channel_vectors); ++v) out[v] = (x[v] - number[0][v]) * number[1][v] + number[2][v];
+    }
+}
+
 static void TGI_T(channel_apply)(const tgi_channel_run *run)
 {
     tgi_real shift[TGI_LANES], scale[TGI_LANES], add[TGI_LANES], factor[TGI_LANES];
@@ -61951,6 +62034,10 @@ static void TGI_T(channel_apply)(const tgi_channel_run *run)
         scale[l] = (tgi_real)run->scale[l];
         add[l] = (tgi_real)run->add[l];
         factor[l] = run->g ? (tgi_real)run->factor[l] : 0;
+    }
+    if (run->columns && run->n == TGI_LANES && !run->g) {
+        TGI_T(channel_apply_lanes)(run, shift, scale, add);
+        return;
     }
     for (int64_t r = 0; r < run->rows; ++r) {
         const tgi_real *const x = (const tgi_real *)run->x + r * run->step;

@@ -441,6 +441,35 @@ TEST(norms_of_halves_in_columns)
     }
 }
 
+/* By running statistics, in blocks of rows that end in the middle of one, and in rows that are longer than a block,
+   beside the formula in f64. */
+TEST(norms_by_running_statistics)
+{
+    static const int64_t size[][3] = {{70, 40, 1},  {3, 16, 1},   {600, 33, 1},   {2, 2100, 1},
+                                      {9, 3, 8},    {40, 3, 70},  {2, 5, 1025},   {1, 2, 4100}};
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    static const double bounds[] = {1e-5, 1e-13, 8e-3, 1e-3};
+    for (int i = 0; i < 32; ++i) {
+        TG_SCOPE;
+        const int64_t *const s = size[i / 4];
+        const tg_dtype dtype = dtypes[i % 4];
+        const tg_shape channels = TG_SHAPE(s[1]), each = TG_SHAPE(1, s[1], 1);
+        tg_tensor *x = tg_to_dtype(tg_add_scalar(tg_randn(TG_SHAPE(s[0], s[1], s[2])), 2), dtype), *t[4];
+        for (int k = 0; k < 4; ++k) {
+            t[k] = tg_to_dtype(k % 2 ? tg_add_scalar(tg_rand(channels), 0.5) : tg_randn(channels), dtype);
+            if (k < 2) t[k] = tg_to_dtype(t[k], dtype == TG_F64 ? TG_F64 : TG_F32); /* the mean, the variance */
+        }
+        tg_tensor *y = tg_batch_norm(s[2] == 1 ? tg_view(x, TG_SHAPE(s[0], s[1])) : x, t[0], t[1], t[2], t[3], false, 0,
+                                     1e-5);
+        tg_tensor *wanted = tg_to_dtype(x, TG_F64);
+        for (int k = 0; k < 4; ++k) t[k] = tg_view(tg_to_dtype(t[k], TG_F64), each);
+        wanted = tg_mul(tg_sub(wanted, t[0]), tg_rsqrt(tg_add_scalar(t[1], 1e-5)));
+        wanted = tg_add(tg_mul(wanted, t[2]), t[3]);
+        y = tg_reshape(tg_to_dtype(y, TG_F64), tg_shape_of(wanted));
+        CHECK(tg_allclose(y, wanted, bounds[i % 4], bounds[i % 4]));
+    }
+}
+
 /* [samples, channels, length] in groups, whose runs lie side by side and are one for the sums, beside the formula. */
 TEST(norms_of_groups_in_one_run)
 {
@@ -744,6 +773,7 @@ int main(int argc, char **argv)
     RUN(batch_norm_keeps_statistics);
     RUN(norms_of_halves);
     RUN(norms_of_halves_in_columns);
+    RUN(norms_by_running_statistics);
     RUN(norms_of_groups_in_one_run);
     RUN(batch_norms_of_short_runs);
     RUN(batch_norm_between_backwards);
