@@ -21351,6 +21351,34 @@ static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_
     return true;
 }
 
+/* Fills y around the part that the spans say, dim by dim: what is before it and what is behind it.  *inner, a loop over
+   y, becomes one over that part. */
+static bool tgi_pad_around(tgi_thread *S, const tg_tensor *y, const tgi_pad_span *span, tgi_loop *inner)
+{
+    for (int i = 0; i < y->ndim; ++i) {
+        const int64_t end = span[i].to + span[i].size, begin[2] = {0, end}, size[2] = {span[i].to, y->dim[i] - end};
+        for (int k = 0; k < 2; ++k) {
+            tgi_loop side = *inner;
+            side.nargs = 1;
+            side.dim[i] = size[k];
+            tgi_operand_skip(&side.arg[0], i, begin[k]);
+            if (size[k] > 0 && !y->storage->backend->fill(S, &side)) return false;
+        }
+        inner->dim[i] = span[i].size;
+        tgi_operand_skip(&inner->arg[0], i, span[i].to);
+    }
+    return true;
+}
+
+/* Whether y is filled around the part alone: by several calls, and at the ends of each row, which has to be long. */
+static bool tgi_pads_around(const tg_tensor *t, const tg_tensor *y)
+{
+    enum { LEAST = 4096, ROW = 256 }; /* elements; bytes; measured */
+    const int last = y->ndim - 1;
+    if (!y->storage->backend->host || last < 0 || tgi_numel(y) < LEAST) return false;
+    return t->dim[last] == y->dim[last] || y->dim[last] * tgi_bytes_of((tg_dtype)y->dtype) >= ROW;
+}
+
 tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
 {
     tgi_call c;
@@ -21364,13 +21392,15 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     memcpy(c.numbers, pads.dim, sizeof(int64_t) * (size_t)pads.ndim);
     tg_tensor *y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
+    const bool around = tgi_pads_around(t, y);
     tgi_loop loop = tgi_loop_from_to(y, tgi_operand_of(t), tgi_operand_of(y));
+    loop.scalar[0] = value;
     for (int i = 0; i < t->ndim; ++i) {
-        loop.dim[i] = span[i].size;
-        tgi_operand_skip(&loop.arg[0], i, span[i].to);
+        if (!around) loop.dim[i] = span[i].size, tgi_operand_skip(&loop.arg[0], i, span[i].to);
         tgi_operand_skip(&loop.arg[1], i, span[i].from);
     }
-    return tgi_op_end(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
+    const bool filled = around ? tgi_pad_around(c.S, y, span, &loop) : tgi_fill_elements(c.S, y, value);
+    return tgi_op_end(&c, filled && c.backend->copy(c.S, &loop));
 }
 
 /* The gradient is cropped where t was padded, and padded where it was cropped. */
