@@ -249,7 +249,7 @@
        @@KERNELS     * the elementwise kernels in i64; the table of the loops of an instruction set
        @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
        @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
-       @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max
+       @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max; distances
        @@CPU_SORT    * sort, topk and kthvalue
        @@CPU_INDEX   * gather, scatter, embedding_backward, nonzero
        @@CPU_POOL    * pools and interpolation
@@ -263,7 +263,7 @@
        @@SIMD_MATH   * of these, the functions and kernels of the op table in f32 and f64; the file includes itself here
        @@SIMD_VECTORS  * of these, functions with the instructions of AVX-512
        @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention
-       @@SIMD_SAMPLE * of these, the loops of grid_sample
+       @@SIMD_SAMPLE * of these, the loops of distances and of grid_sample
        @@SIMD_FFT    * of these, the loops of Fourier transforms
        @@SIMD_ROWS   * of these, the other loops over rows: softmax, a step of an LSTM
        @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
@@ -7901,6 +7901,7 @@ static inline int tgi_gradient_of(int op)
 }
 
 static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static inline int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
 
 /* A loop over these dims, without operands yet; its numbers are 0. */
@@ -50999,8 +51000,8 @@ static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
 
 /* ======== @@CPU_ROWS ==============================================================================================
 
-   Promise: the entries that work along one dim: softmax, layer_norm, cumsum, arg_reduce.
-   Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row.
+   Promise: the entries that work along one dim: softmax, layer_norm, cumsum, arg_reduce; and cdist, of pairs of rows.
+   Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row; tgi_distance_job, of cdist.
    Way: tgi_cpu_NAME -> tgi_each_row, which iterates over the other dims and calls the kernel for each row:
            tgi_row_of      the row in the dtype that is computed in, where it is or as a copy
            the kernel      kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
@@ -51875,6 +51876,179 @@ static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_ro
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
     return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
+}
+
+/* ---- distances of rows ---- */
+
+/* An item is a tile of TGI_DISTANCE_BAND rows of a and TGI_LANES rows of b; of backward, a row of a or b. */
+enum { TGI_DISTANCE_BAND = 192 };
+typedef struct {
+    const tgi_distances *d;
+    const tgi_kernels *kernels;
+    tgi_scratch scratch;   /* per thread: [k, TGI_LANES], rows of b side by side */
+    int64_t bands, panels; /* of a and of b */
+    uint8_t *odd;          /* [items]: a sum of squares of the item may have lost terms */
+    bool mirrored;         /* a is b: the tiles below the diagonal are copies, see tgi_mirror_range */
+    int64_t padded;        /* backward: k in whole vectors */
+    char *rows[2];         /* backward: a [batches, n, padded], b [batches, m, padded], with zeros at the end of rows */
+    const void *weight;    /* backward: g, or if p is 2, g / y */
+    void *dx;              /* backward: of side */
+    int side;
+} tgi_distance_job;
+
+/* Whether a tile has a distance that is 0 though the rows differ, or so large or small that terms were lost. */
+static bool tgi_distances_lost(const tgi_distances *d, const char *a, const char *b, const tgi_distance_tile *tile)
+{
+    const bool wide = d->dtype == TG_F64;
+    const double low = ldexp(1, wide ? -400 : -50), high = 1 / low;
+    const size_t bytes = (size_t)(d->k * tgi_bytes_of(d->dtype));
+    for (int64_t r = 0; r < tile->rows; ++r) {
+        for (int64_t i = 0; i < tile->columns; ++i) {
+            const int64_t at = r * tile->y_row + i;
+            const double y = wide ? ((const double *)tile->y)[at] : (double)((const float *)tile->y)[at];
+            if (y == 0 ? memcmp(a + (size_t)r * bytes, b + (size_t)i * bytes, bytes) != 0 : y < low || y > high)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void tgi_distance_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_distance_job *job = (const tgi_distance_job *)job_;
+    const tgi_distances *d = job->d;
+    const int64_t size = tgi_bytes_of(d->dtype), row = d->k * size;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const panel = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        const int64_t batch = first / (job->bands * job->panels), band = first / job->panels % job->bands;
+        const int64_t column = first % job->panels * TGI_LANES;
+        const int64_t last = tgi_at_most(d->n, (band + 1) * TGI_DISTANCE_BAND);
+        const char *const b = (const char *)d->b + (batch * d->m + column) * row;
+        tgi_distance_tile tile = {d->p == 2, d->k, 0, tgi_at_most(d->m - column, TGI_LANES), d->m, NULL, panel, NULL};
+        tgi_gather(panel, TGI_LANES * size, b, size, row, d->k, tile.columns, size);
+        for (int64_t l = tile.columns; l < TGI_LANES; ++l) /* columns that are not there are copies of the last one */
+            tgi_copy_run(panel + l * size, TGI_LANES * size, b + (tile.columns - 1) * row, size, d->k, size);
+        job->odd[first] = 0;
+        for (int64_t r = band * TGI_DISTANCE_BAND; r < last; r += TGI_DISTANCE_ROWS) {
+            const char *const a = (const char *)d->a + (batch * d->n + r) * row;
+            tile.rows = tgi_at_most(last - r, TGI_DISTANCE_ROWS);
+            if (job->mirrored && column + TGI_LANES <= r) break;
+            tile.a = a;
+            tile.y = (char *)d->y + ((batch * d->n + r) * d->m + column) * size;
+            if (job->kernels->distances[tgi_compute_index(d->dtype)](&tile) && tgi_distances_lost(d, a, b, &tile))
+                job->odd[first] = 1;
+        }
+    }
+}
+
+/* Items: TGI_LANES rows of y, up to the tile on the diagonal: of a and a, the distance of i from j is that of j from i,
+   to the last bit (pdist f32 128x64). */
+static void tgi_mirror_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_distance_job *job = (const tgi_distance_job *)job_;
+    const int64_t n = job->d->n, size = tgi_bytes_of(job->d->dtype);
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t row = first % job->panels * TGI_LANES;
+        char *const y = (char *)job->d->y + (first / job->panels * n * n + row) * size;
+        const int64_t rows = tgi_at_most(n - row, TGI_LANES);
+        if (row > 0) tgi_gather(y + row * (n - 1) * size, n * size, y, size, n * size, rows, row, size);
+    }
+}
+
+/* Where terms of a sum were lost, all is composed: that computes in f64, or scales. */
+static tgi_answer tgi_cpu_cdist(tgi_thread *S, const tgi_distances *d)
+{
+    size_t bytes;
+    if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
+    TGI_ZEROED(tgi_distance_job, job);
+    job.d = d;
+    job.kernels = tgi_kernels_of(S);
+    job.bands = (d->n + TGI_DISTANCE_BAND - 1) / TGI_DISTANCE_BAND;
+    job.panels = (d->m + TGI_LANES - 1) / TGI_LANES;
+    job.mirrored = d->a == d->b && d->n == d->m;
+    const int64_t items = d->batches * job.bands * job.panels;
+    const int parts = tgi_parts_for(S, (double)d->batches * (double)d->n * (double)d->m * (double)d->k, items);
+    if (!tgi_mul_size((size_t)d->k, TGI_LANES * (size_t)tgi_bytes_of(d->dtype), &bytes))
+        return tgi_no_memory(S, "cdist", SIZE_MAX), TGI_FAILED;
+    job.odd = (uint8_t *)tgi_alloc(S, (size_t)items);
+    if (!job.odd) return tgi_no_memory(S, "cdist", (size_t)items), TGI_FAILED;
+    tgi_answer answer = tgi_scratch_alloc(S, "cdist", &job.scratch, bytes, parts) ? TGI_DONE : TGI_FAILED;
+    if (answer == TGI_DONE) {
+        tgi_parallel_for(parts, items, tgi_distance_range, &job);
+        if (job.mirrored) tgi_parallel_for(parts, d->batches * job.panels, tgi_mirror_range, &job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
+        if (memchr(job.odd, 1, (size_t)items)) answer = TGI_COMPOSE;
+    }
+    tgi_free(S, job.odd, (size_t)items);
+    return answer;
+}
+
+/* Rows [first, end) of da or db. */
+static void tgi_distance_gradient_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_distance_job *job = (const tgi_distance_job *)job_;
+    const tgi_distances *d = job->d;
+    const int64_t size = tgi_bytes_of(d->dtype), count = job->side ? d->m : d->n, others = job->side ? d->n : d->m;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const dx = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_distance_row row = {d->p == 2, job->padded, others, job->side ? d->m : 1, NULL, NULL, NULL, dx};
+    for (; first < end; ++first) {
+        const int64_t batch = first / count, i = first % count;
+        row.x = job->rows[job->side] + first * job->padded * size;
+        row.other = job->rows[!job->side] + batch * others * job->padded * size;
+        row.weight = (const char *)job->weight + (batch * d->n * d->m + (job->side ? i : i * d->m)) * size;
+        job->kernels->distance_gradient[tgi_compute_index(d->dtype)](&row);
+        memcpy((char *)job->dx + first * d->k * size, dx, (size_t)(d->k * size));
+    }
+}
+
+/* g / y, 0 where y is 0, in f32 or f64. */
+static void tgi_distance_weights(const tgi_distances *d, void *weight)
+{
+    const int64_t n = d->batches * d->n * d->m;
+    for (int64_t i = 0; d->dtype == TG_F32 && i < n; ++i) {
+        const float y = ((const float *)d->y)[i];
+        ((float *)weight)[i] = ((const float *)d->g)[i] / (y == 0 ? (float)HUGE_VAL : y);
+    }
+    for (int64_t i = 0; d->dtype == TG_F64 && i < n; ++i) {
+        const double y = ((const double *)d->y)[i];
+        ((double *)weight)[i] = ((const double *)d->g)[i] / (y == 0 ? HUGE_VAL : y);
+    }
+}
+
+static tgi_answer tgi_cpu_cdist_backward(tgi_thread *S, const tgi_distances *d)
+{
+    const int64_t size = tgi_bytes_of(d->dtype), rows = d->batches * (d->n + d->m), lanes = 64 / size;
+    const int64_t weights = d->p == 2 ? d->batches * d->n * d->m : 0;
+    if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
+    TGI_ZEROED(tgi_distance_job, job);
+    job.d = d;
+    job.kernels = tgi_kernels_of(S);
+    job.padded = tgi_round_up(d->k, lanes);
+    const size_t bytes = (size_t)(rows * job.padded + weights) * (size_t)size, row = (size_t)(job.padded * size);
+    const double work = (double)d->batches * (double)d->n * (double)d->m * (double)d->k;
+    const int parts = tgi_parts_for(S, work, d->batches * (d->n < d->m ? d->n : d->m));
+    char *const memory = (char *)tgi_alloc(S, bytes);
+    if (!memory) return tgi_no_memory(S, "cdist", bytes), TGI_FAILED;
+    if (!tgi_scratch_alloc(S, "cdist", &job.scratch, row, parts)) return tgi_free(S, memory, bytes), TGI_FAILED;
+    job.rows[0] = memory;
+    job.rows[1] = memory + d->batches * d->n * job.padded * size;
+    job.weight = weights ? memory + rows * job.padded * size : (const char *)d->g;
+    for (int64_t r = 0; r < rows; ++r) {
+        const int64_t of_b = r - d->batches * d->n, at = (of_b < 0 ? r : of_b) * d->k * size;
+        memcpy(memory + r * job.padded * size, (const char *)(of_b < 0 ? d->a : d->b) + at, (size_t)(d->k * size));
+        memset(memory + (r * job.padded + d->k) * size, 0, row - (size_t)(d->k * size));
+    }
+    if (weights) tgi_distance_weights(d, memory + rows * job.padded * size);
+    for (job.side = 0; job.side < 2; ++job.side) {
+        job.dx = job.side ? d->db : d->da;
+        if (job.dx) tgi_parallel_for(parts, d->batches * (job.side ? d->m : d->n), tgi_distance_gradient_range, &job);
+    }
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    tgi_free(S, memory, bytes);
+    return TGI_DONE;
 }
 
 /* ======== @@CPU_SORT ==============================================================================================
@@ -54450,8 +54624,6 @@ static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t 
             tgi_convert_run(out, c, job->c_col * tgi_bytes_of(out), job->compute, sums + i * size, size, run);
     }
 }
-
-static int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* Divides the output into blocks of about equal size, of these rows and columns at most, and into so many that all
    threads have the same work.  A block of few tiles is divided only if it has so many multiply-adds: half of it must be
@@ -57394,7 +57566,7 @@ TGI_CALLERS_END
 /* ======== @@FUSED =================================================================================================
 
    Promise: optional entries of the backend table that do the work of several ops in one pass over memory: norm,
-   channel_norm, cdist and cross_entropy of class indices, and the backward of each, a step of an LSTM, dropout; and at
+   channel_norm and cross_entropy of class indices, and the backward of each, a step of an LSTM, dropout; and at
    the end the CPU's row of the table, tgi_cpu.
    Types: tgi_row_format says in which dtype rows are stored and computed; tgi_norm_job, tgi_class_job and
    tgi_dropout_job are what the threads of a call share.
@@ -58126,179 +58298,6 @@ static tgi_answer tgi_ctc_run(tgi_thread *S, const tgi_ctc *c, bool backward)
 
 static tgi_answer tgi_cpu_ctc_loss(tgi_thread *S, const tgi_ctc *c) { return tgi_ctc_run(S, c, false); }
 static tgi_answer tgi_cpu_ctc_loss_backward(tgi_thread *S, const tgi_ctc *c) { return tgi_ctc_run(S, c, true); }
-
-/* ---- distances ---- */
-
-/* An item is a tile of TGI_DISTANCE_BAND rows of a and TGI_LANES rows of b; of backward, a row of a or b. */
-enum { TGI_DISTANCE_BAND = 192 };
-typedef struct {
-    const tgi_distances *d;
-    const tgi_kernels *kernels;
-    tgi_scratch scratch;   /* per thread: [k, TGI_LANES], rows of b side by side */
-    int64_t bands, panels; /* of a and of b */
-    uint8_t *odd;          /* [items]: a sum of squares of the item may have lost terms */
-    bool mirrored;         /* a is b: the tiles below the diagonal are copies, see tgi_mirror_range */
-    int64_t padded;        /* backward: k in whole vectors */
-    char *rows[2];         /* backward: a [batches, n, padded], b [batches, m, padded], with zeros at the end of rows */
-    const void *weight;    /* backward: g, or if p is 2, g / y */
-    void *dx;              /* backward: of side */
-    int side;
-} tgi_distance_job;
-
-/* Whether a tile has a distance that is 0 though the rows differ, or so large or small that terms were lost. */
-static bool tgi_distances_lost(const tgi_distances *d, const char *a, const char *b, const tgi_distance_tile *tile)
-{
-    const bool wide = d->dtype == TG_F64;
-    const double low = ldexp(1, wide ? -400 : -50), high = 1 / low;
-    const size_t bytes = (size_t)(d->k * tgi_bytes_of(d->dtype));
-    for (int64_t r = 0; r < tile->rows; ++r) {
-        for (int64_t i = 0; i < tile->columns; ++i) {
-            const int64_t at = r * tile->y_row + i;
-            const double y = wide ? ((const double *)tile->y)[at] : (double)((const float *)tile->y)[at];
-            if (y == 0 ? memcmp(a + (size_t)r * bytes, b + (size_t)i * bytes, bytes) != 0 : y < low || y > high)
-                return true;
-        }
-    }
-    return false;
-}
-
-static void tgi_distance_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_distance_job *job = (const tgi_distance_job *)job_;
-    const tgi_distances *d = job->d;
-    const int64_t size = tgi_bytes_of(d->dtype), row = d->k * size;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const panel = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    for (; first < end; ++first) {
-        const int64_t batch = first / (job->bands * job->panels), band = first / job->panels % job->bands;
-        const int64_t column = first % job->panels * TGI_LANES;
-        const int64_t last = tgi_at_most(d->n, (band + 1) * TGI_DISTANCE_BAND);
-        const char *const b = (const char *)d->b + (batch * d->m + column) * row;
-        tgi_distance_tile tile = {d->p == 2, d->k, 0, tgi_at_most(d->m - column, TGI_LANES), d->m, NULL, panel, NULL};
-        tgi_gather(panel, TGI_LANES * size, b, size, row, d->k, tile.columns, size);
-        for (int64_t l = tile.columns; l < TGI_LANES; ++l) /* columns that are not there are copies of the last one */
-            tgi_copy_run(panel + l * size, TGI_LANES * size, b + (tile.columns - 1) * row, size, d->k, size);
-        job->odd[first] = 0;
-        for (int64_t r = band * TGI_DISTANCE_BAND; r < last; r += TGI_DISTANCE_ROWS) {
-            const char *const a = (const char *)d->a + (batch * d->n + r) * row;
-            tile.rows = tgi_at_most(last - r, TGI_DISTANCE_ROWS);
-            if (job->mirrored && column + TGI_LANES <= r) break;
-            tile.a = a;
-            tile.y = (char *)d->y + ((batch * d->n + r) * d->m + column) * size;
-            if (job->kernels->distances[tgi_compute_index(d->dtype)](&tile) && tgi_distances_lost(d, a, b, &tile))
-                job->odd[first] = 1;
-        }
-    }
-}
-
-/* Items: TGI_LANES rows of y, up to the tile on the diagonal: of a and a, the distance of i from j is that of j from i,
-   to the last bit (pdist f32 128x64). */
-static void tgi_mirror_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_distance_job *job = (const tgi_distance_job *)job_;
-    const int64_t n = job->d->n, size = tgi_bytes_of(job->d->dtype);
-    (void)thread;
-    for (; first < end; ++first) {
-        const int64_t row = first % job->panels * TGI_LANES;
-        char *const y = (char *)job->d->y + (first / job->panels * n * n + row) * size;
-        const int64_t rows = tgi_at_most(n - row, TGI_LANES);
-        if (row > 0) tgi_gather(y + row * (n - 1) * size, n * size, y, size, n * size, rows, row, size);
-    }
-}
-
-/* Where terms of a sum were lost, all is composed: that computes in f64, or scales. */
-static tgi_answer tgi_cpu_cdist(tgi_thread *S, const tgi_distances *d)
-{
-    size_t bytes;
-    if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
-    TGI_ZEROED(tgi_distance_job, job);
-    job.d = d;
-    job.kernels = tgi_kernels_of(S);
-    job.bands = (d->n + TGI_DISTANCE_BAND - 1) / TGI_DISTANCE_BAND;
-    job.panels = (d->m + TGI_LANES - 1) / TGI_LANES;
-    job.mirrored = d->a == d->b && d->n == d->m;
-    const int64_t items = d->batches * job.bands * job.panels;
-    const int parts = tgi_parts_for(S, (double)d->batches * (double)d->n * (double)d->m * (double)d->k, items);
-    if (!tgi_mul_size((size_t)d->k, TGI_LANES * (size_t)tgi_bytes_of(d->dtype), &bytes))
-        return tgi_no_memory(S, "cdist", SIZE_MAX), TGI_FAILED;
-    job.odd = (uint8_t *)tgi_alloc(S, (size_t)items);
-    if (!job.odd) return tgi_no_memory(S, "cdist", (size_t)items), TGI_FAILED;
-    tgi_answer answer = tgi_scratch_alloc(S, "cdist", &job.scratch, bytes, parts) ? TGI_DONE : TGI_FAILED;
-    if (answer == TGI_DONE) {
-        tgi_parallel_for(parts, items, tgi_distance_range, &job);
-        if (job.mirrored) tgi_parallel_for(parts, d->batches * job.panels, tgi_mirror_range, &job);
-        tgi_free(S, job.scratch.each, job.scratch.total);
-        if (memchr(job.odd, 1, (size_t)items)) answer = TGI_COMPOSE;
-    }
-    tgi_free(S, job.odd, (size_t)items);
-    return answer;
-}
-
-/* Rows [first, end) of da or db. */
-static void tgi_distance_gradient_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_distance_job *job = (const tgi_distance_job *)job_;
-    const tgi_distances *d = job->d;
-    const int64_t size = tgi_bytes_of(d->dtype), count = job->side ? d->m : d->n, others = job->side ? d->n : d->m;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const dx = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    tgi_distance_row row = {d->p == 2, job->padded, others, job->side ? d->m : 1, NULL, NULL, NULL, dx};
-    for (; first < end; ++first) {
-        const int64_t batch = first / count, i = first % count;
-        row.x = job->rows[job->side] + first * job->padded * size;
-        row.other = job->rows[!job->side] + batch * others * job->padded * size;
-        row.weight = (const char *)job->weight + (batch * d->n * d->m + (job->side ? i : i * d->m)) * size;
-        job->kernels->distance_gradient[tgi_compute_index(d->dtype)](&row);
-        memcpy((char *)job->dx + first * d->k * size, dx, (size_t)(d->k * size));
-    }
-}
-
-/* g / y, 0 where y is 0, in f32 or f64. */
-static void tgi_distance_weights(const tgi_distances *d, void *weight)
-{
-    const int64_t n = d->batches * d->n * d->m;
-    for (int64_t i = 0; d->dtype == TG_F32 && i < n; ++i) {
-        const float y = ((const float *)d->y)[i];
-        ((float *)weight)[i] = ((const float *)d->g)[i] / (y == 0 ? (float)HUGE_VAL : y);
-    }
-    for (int64_t i = 0; d->dtype == TG_F64 && i < n; ++i) {
-        const double y = ((const double *)d->y)[i];
-        ((double *)weight)[i] = ((const double *)d->g)[i] / (y == 0 ? HUGE_VAL : y);
-    }
-}
-
-static tgi_answer tgi_cpu_cdist_backward(tgi_thread *S, const tgi_distances *d)
-{
-    const int64_t size = tgi_bytes_of(d->dtype), rows = d->batches * (d->n + d->m), lanes = 64 / size;
-    const int64_t weights = d->p == 2 ? d->batches * d->n * d->m : 0;
-    if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
-    TGI_ZEROED(tgi_distance_job, job);
-    job.d = d;
-    job.kernels = tgi_kernels_of(S);
-    job.padded = tgi_round_up(d->k, lanes);
-    const size_t bytes = (size_t)(rows * job.padded + weights) * (size_t)size, row = (size_t)(job.padded * size);
-    const double work = (double)d->batches * (double)d->n * (double)d->m * (double)d->k;
-    const int parts = tgi_parts_for(S, work, d->batches * (d->n < d->m ? d->n : d->m));
-    char *const memory = (char *)tgi_alloc(S, bytes);
-    if (!memory) return tgi_no_memory(S, "cdist", bytes), TGI_FAILED;
-    if (!tgi_scratch_alloc(S, "cdist", &job.scratch, row, parts)) return tgi_free(S, memory, bytes), TGI_FAILED;
-    job.rows[0] = memory;
-    job.rows[1] = memory + d->batches * d->n * job.padded * size;
-    job.weight = weights ? memory + rows * job.padded * size : (const char *)d->g;
-    for (int64_t r = 0; r < rows; ++r) {
-        const int64_t of_b = r - d->batches * d->n, at = (of_b < 0 ? r : of_b) * d->k * size;
-        memcpy(memory + r * job.padded * size, (const char *)(of_b < 0 ? d->a : d->b) + at, (size_t)(d->k * size));
-        memset(memory + (r * job.padded + d->k) * size, 0, row - (size_t)(d->k * size));
-    }
-    if (weights) tgi_distance_weights(d, memory + rows * job.padded * size);
-    for (job.side = 0; job.side < 2; ++job.side) {
-        job.dx = job.side ? d->db : d->da;
-        if (job.dx) tgi_parallel_for(parts, d->batches * (job.side ? d->m : d->n), tgi_distance_gradient_range, &job);
-    }
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    tgi_free(S, memory, bytes);
-    return TGI_DONE;
-}
 
 TGI_CALLERS_BEGIN
 
@@ -62089,6 +62088,21 @@ static void TGI_T(channel_apply)(const tgi_channel_run *run)
         }
     }
 }
+/* ======== @@SIMD_SAMPLE ===========================================================================================
+
+   Promise: the loops of cdist, and of grid_sample and of its gradients, in f32 and f64.
+   Types: tgi_sample_part (KERNELS) is what a loop takes; TGI_T(sample_work) a block of TGI_SAMPLE_BLOCK places;
+   TGI_T(sample_dim) what they take along a dim.  A tap is an element that a place is a sum of, with its weight.
+   Way of grid_sample, for each block:
+       sample_find      the taps: sample_along finds those along each dim, sample_pairs joins them
+       sample_plane     forward, channel by channel: the sum of the taps, a vector of places at a time
+       sample_found     the gradient of the grid: sums over the channels, by tap; sample_slopes makes dgrid of these
+       sample_add       the gradient of x: the products of a channel, and then their sums, place by place
+   (1) Places are doubles in both types, as tgi_sample_place_of has them: another device finds the same neighbours.
+   (2) An index of -1 stands for an element outside.  It is 0, and its weight is 0 whatever the coordinate was.
+   (3) dx is added up in the order of the places, dgrid in that of the channels, however an image is cut.
+   To add a mode: its taps in sample_along, and how many there are in sample_find. */
+
 TGI_FMA_BEGIN
 
 /* ---- distances: sizes and signs of differences ---- */
@@ -62220,20 +62234,7 @@ static void TGI_T(distance_gradient)(const tgi_distance_row *row)
 }
 TGI_FMA_END
 
-/* ======== @@SIMD_SAMPLE ===========================================================================================
-
-   Promise: the loops of grid_sample and of its gradients, in f32 and f64.
-   Types: tgi_sample_part (KERNELS) is what a loop takes; TGI_T(sample_work) a block of TGI_SAMPLE_BLOCK places;
-   TGI_T(sample_dim) what they take along a dim.  A tap is an element that a place is a sum of, with its weight.
-   Way, for each block:
-       sample_find      the taps: sample_along finds those along each dim, sample_pairs joins them
-       sample_plane     forward, channel by channel: the sum of the taps, a vector of places at a time
-       sample_found     the gradient of the grid: sums over the channels, by tap; sample_slopes makes dgrid of these
-       sample_add       the gradient of x: the products of a channel, and then their sums, place by place
-   (1) Places are doubles in both types, as tgi_sample_place_of has them: another device finds the same neighbours.
-   (2) An index of -1 stands for an element outside.  It is 0, and its weight is 0 whatever the coordinate was.
-   (3) dx is added up in the order of the places, dgrid in that of the channels, however an image is cut.
-   To add a mode: its taps in sample_along, and how many there are in sample_find. */
+/* ---- grid_sample ---- */
 
 TGI_PASS_BEGIN
 
