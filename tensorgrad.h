@@ -21371,13 +21371,15 @@ static bool tgi_pad_around(tgi_thread *S, const tg_tensor *y, const tgi_pad_span
     return true;
 }
 
-/* Whether y is filled around the part alone: by several calls, and at the ends of each row, which has to be long. */
+/* Whether y is filled around the part alone: by several calls, and at the ends of each row, which has to be long, and
+   longer where threads share the copy: one fills all ends, and lines of the cache would go to the others. */
 static bool tgi_pads_around(const tg_tensor *t, const tg_tensor *y)
 {
-    enum { LEAST = 4096, ROW = 256 }; /* elements; bytes; measured */
+    enum { LEAST = 4096, SHARED = 65536, ROW = 256, LONG = 4096 }; /* elements; bytes; measured */
     const int last = y->ndim - 1;
     if (!y->storage->backend->host || last < 0 || tgi_numel(y) < LEAST) return false;
-    return t->dim[last] == y->dim[last] || y->dim[last] * tgi_bytes_of((tg_dtype)y->dtype) >= ROW;
+    const int64_t row = y->dim[last] * tgi_bytes_of((tg_dtype)y->dtype);
+    return t->dim[last] == y->dim[last] || row >= (tgi_numel(t) < SHARED ? ROW : LONG);
 }
 
 tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)

@@ -940,11 +940,11 @@ TEST(pads_around_a_part)
 {
     static const int64_t pads[][6] = {{1, 2, 0, 0, 0, 0}, {0, 0, 3, 1, 0, 0}, {0, 0, 0, 0, 1, 0}, {2, 1, 1, 2, 1, 1},
                                       {-3, 5, 2, -1, 0, 1}, {0, 0, -40, 41, 0, 0}, {0, 0, -2, -1, -1, -1}};
-    static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_U8, TG_I64};
+    static const tg_dtype four[] = {TG_F32, TG_F16, TG_U8, TG_I64};
     for (int i = 0; i < 28; ++i) {
         TG_SCOPE;
         const int64_t *const p = pads[i / 4], size[3] = {3, 40, i % 3 == 2 ? 9 : 300};
-        const tg_dtype dtype = dtypes[i % 4];
+        const tg_dtype dtype = four[i % 4];
         tg_tensor *x = tg_to_dtype(tg_randint(1, 100, TG_SHAPE(size[0], size[1], size[2])), dtype), *part = x;
         if (i % 5 == 4) x = part = tg_transpose(tg_contiguous(tg_transpose(x, 1, 2)), 1, 2);
         tg_tensor *wanted = tg_full_on(TG_SHAPE(size[0] + p[4] + p[5], size[1] + p[2] + p[3], size[2] + p[0] + p[1]), 7,
