@@ -19585,8 +19585,8 @@ static tgi_answer tgi_rule_small(tgi_step *step, int op, tg_tensor *g)
     return TGI_DONE;
 }
 
-/* The gradients by the short rule of any number of elements, by an op for each: the last one takes the place of g where
-   g belongs to the run alone, as memory that has just been read is written faster (program-2000x16000-gcn). */
+/* As tgi_rule_small, but of any number of elements, by an op for each gradient.  The last one takes the place of g where
+   g belongs to the run alone: memory that has just been read is written faster (program-2000x16000-gcn). */
 static tgi_answer tgi_rule_short(tgi_step *step, int op, tg_tensor *g)
 {
     tg_tensor *with[2];
@@ -50878,8 +50878,8 @@ static bool tgi_reduce_elements(tgi_thread *S, const tgi_reduce *reduce)
    the same are copied.  Not of sums and products, which have the bits of those of a copy. */
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
-    tgi_reduce once = *reduce;
     if (reduce->kind == TGI_SUM || reduce->kind == TGI_PROD) return tgi_reduce_elements(S, reduce);
+    tgi_reduce once = *reduce;
     for (int d = 0; d < reduce->ndim; ++d) {
         if (reduce->in.stride[d] == 0) once.dim[d] = tgi_at_most(once.dim[d], 1);
     }
@@ -51418,7 +51418,7 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
     if (job->iter.dtype[0] != TG_F64) {
         float *const x = (float *)(void *)scratch, *const dx = (float *)tgi_row_result(job, at, 2, x);
-        float single[4]; /* one: GCC takes it for copied in sizes up to 16 bytes, and warns */
+        float single[4]; /* the first one counts: GCC sees copies of 16 bytes for other dtypes, and would warn */
         const void *const g32 = tgi_row_of(job, 1, at, x + n), *const y32 = tgi_row_of(job, 2, at, x + 2 * n);
         tgi_load_elements(TG_F32, single, job->iter.dtype[3], at[3], 0, 1);
         job->kernels->layer_norm_backward(dx, (const float *)g32, (const float *)y32, n, job->flag, single[0]);
@@ -58220,14 +58220,14 @@ static tgi_answer tgi_channel_by_running(tgi_thread *S, const tgi_channel_norm *
     const int64_t block = (compute == norm->dtype ? 8 : 1) * TGI_STACK_SCRATCH / (n * wide);
     const size_t numbers = 4 * (size_t)channels * sizeof(double);
     if (!given || !(columns || (n >= 8 && compute != norm->dtype)) || n * wide > TGI_STACK_SCRATCH) return TGI_COMPOSE;
-    double *const mean = (double *)tgi_alloc(S, numbers), *const rstd = mean + channels, *const scale = rstd + channels;
+    double *const mean = (double *)tgi_alloc(S, numbers);
     if (!mean) return tgi_no_memory(S, "channel_norm", numbers), TGI_FAILED;
-    const tgi_by_running_job job = {norm, tgi_kernels_of(S), n,     elements / n,    block,
-                                    mean, rstd,              scale, scale + channels};
+    double *const rstd = mean + channels, *const scale = rstd + channels, *const bias = scale + channels;
+    const tgi_by_running_job job = {norm, tgi_kernels_of(S), n, elements / n, block, mean, rstd, scale, bias};
     tgi_load_elements(TG_F64, mean, compute, (const char *)norm->mean, wide, channels);
     tgi_load_elements(TG_F64, rstd, compute, (const char *)norm->variance, wide, channels);
     tgi_load_elements(TG_F64, scale, norm->dtype, (const char *)norm->weight, size, channels);
-    tgi_load_elements(TG_F64, job.bias, norm->dtype, (const char *)norm->bias, size, channels);
+    tgi_load_elements(TG_F64, bias, norm->dtype, (const char *)norm->bias, size, channels);
     tgi_channel_rstd(rstd, rstd, norm->eps, channels);
     for (int64_t i = 0; i < channels; ++i) scale[i] *= rstd[i];
     tgi_store_elements(TG_F64, mean, compute, (char *)norm->stats, wide, 2 * channels); /* and rstd */
@@ -62090,6 +62090,7 @@ static void TGI_T(channel_apply)(const tgi_channel_run *run)
         }
     }
 }
+
 /* ======== @@SIMD_SAMPLE ===========================================================================================
 
    Promise: the loops of cdist, and of grid_sample and of its gradients, in f32 and f64.
