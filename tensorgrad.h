@@ -19585,8 +19585,8 @@ static tgi_answer tgi_rule_small(tgi_step *step, int op, tg_tensor *g)
     return TGI_DONE;
 }
 
-/* As tgi_rule_small, but of any number of elements, by an op for each gradient.  The last one takes the place of g where
-   g belongs to the run alone: memory that has just been read is written faster (program-2000x16000-gcn). */
+/* As tgi_rule_small, but of any number of elements, by an op for each gradient.  The last one takes the place of g
+   where g belongs to the run alone: memory that has just been read is written faster (program-2000x16000-gcn). */
 static tgi_answer tgi_rule_short(tgi_step *step, int op, tg_tensor *g)
 {
     tg_tensor *with[2];
@@ -50874,8 +50874,8 @@ static bool tgi_reduce_elements(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
-/* Along a dim with stride 0 one element is repeated: of the largest and its like each is read once, and outputs that are
-   the same are copied.  Not of sums and products, which have the bits of those of a copy. */
+/* Along a dim with stride 0 one element is repeated: of the largest and its like each is read once, and outputs that
+   are the same are copied.  Not of sums and products, which have the bits of those of a copy. */
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
     if (reduce->kind == TGI_SUM || reduce->kind == TGI_PROD) return tgi_reduce_elements(S, reduce);
