@@ -50523,8 +50523,8 @@ static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_
 }
 
 /* sums [rows]: folds rows of n elements of the dtype that is computed in, `step` bytes apart.  Short rows go together:
-   of longer ones, the combination of the lanes is the smaller part. */
-enum { TGI_FOLD_TOGETHER = 128 };
+   of longer ones, the combination of the lanes is the smaller part (amax_dim f32 256x256 dim=1). */
+enum { TGI_FOLD_TOGETHER = 1024 };
 static void tgi_fold_runs(const tgi_reduce_job *job, const char *x, int64_t step, int64_t rows, int64_t n,
                           tgi_accumulator *sums)
 {
@@ -63896,7 +63896,9 @@ TGI_NOTE(f64, double, uint64_t)
 #define TGI_SIGNED_ROW_any TGI_SIGNED_ROW_prod
 #define TGI_SIGNED_ROW_all TGI_SIGNED_ROW_prod
 #define TGI_F32_FOLD_sum TGI_LIGHT
-#define TGI_F32_FOLD_prod TGI_V
+#define TGI_F32_FOLD_prod(loop) TGI_LOOP_##loop
+#define TGI_LOOP_prod_fold_f32 TGI_V(prod_fold_f32)
+#define TGI_LOOP_prod_across_f32 TGI_V(prod_across_f32)
 #define TGI_F32_FOLD_amax TGI_LIGHT
 #define TGI_F32_FOLD_amin TGI_LIGHT
 #define TGI_F32_FOLD_any TGI_LIGHT
@@ -64152,6 +64154,35 @@ TGI_ALWAYS_INLINE void TGI_V(lane_widen)(TGI_V(lane) *lane, const char *x)
 TGI_LANE_START(lane_prod_f32, TGI_V(doubles_8), 1)
 TGI_LANE_JOIN(lane_prod_f32, TGI_V(doubles_8), a * x)
 TGI_FOLD_ROWS(prod_rows, prod, f32, float, 8, lane_prod_f32_start, lane_widen, lane_prod_f32_join, NULL, prod_fold)
+
+/* prod_across of f32, but eight floats are converted from where they lie: a loop that the compiler makes loads sixteen
+   and has to take them apart (prod_dim f32 16x4096 dim=0).  Of `many` rows, 4 or 8, and n columns, a multiple of 8, in
+   the order of tgi_fold_some_rows. */
+TGI_ALWAYS_INLINE void TGI_V(prod_columns_f32)(double *result, const char *x, int64_t step, int many, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 8) {
+        TGI_V(lane) row[8], *const sum = (TGI_V(lane) *)(void *)(result + i);
+        TGI_UNROLL
+        for (int k = 0; k < many; ++k) TGI_V(lane_widen)(row + k, x + k * step + i * (int)sizeof(float));
+        TGI_UNROLL
+        for (int k = 0; k < many; k += 2) TGI_V(lane_prod_f32_join)(row + k, row + k + 1);
+        TGI_UNROLL
+        for (int k = 0; k < many; k += 4) TGI_V(lane_prod_f32_join)(row + k, row + k + 2);
+        if (many == 8) TGI_V(lane_prod_f32_join)(row, row + 4);
+        TGI_V(lane_prod_f32_join)(sum, row);
+    }
+}
+static void TGI_V(prod_across_f32_by_8)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)
+{
+    const int64_t whole = n / 8 * 8;
+    const char *at = (const char *)x;
+    if (whole < n) TGI_V(prod_across_f32)((double *)result + whole, (const float *)x + whole, step, rows, n - whole);
+    for (; rows >= 8; rows -= 8, at += 8 * step) TGI_V(prod_columns_f32)((double *)result, at, step, 8, whole);
+    if (rows == 4) TGI_V(prod_columns_f32)((double *)result, at, step, 4, whole);
+    else if (rows > 0) TGI_V(prod_across_f32)(result, at, step, rows, whole);
+}
+#undef TGI_LOOP_prod_across_f32
+#define TGI_LOOP_prod_across_f32 TGI_V(prod_across_f32_by_8)
 #endif
 #endif
 static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};

@@ -365,6 +365,24 @@ TEST(reductions_of_rows_together)
     }
 }
 
+/* Products down columns, of powers of two: as many rows and columns as are multiplied together and not, with and without
+ * others between them. */
+TEST(products_down_columns)
+{
+    static const int64_t rows[] = {1, 3, 4, 5, 8, 12, 19}, columns[] = {1, 7, 8, 9, 40, 131};
+    for (int i = 0; i < 7 * 6 * 4; ++i) {
+        TG_SCOPE;
+        const int64_t n = columns[i / 7 % 6], dim[] = {2, rows[i % 7], n + 3};
+        tg_tensor *x = integers(dim, TG_F32, 0), *layout[2];
+        x = tg_to_dtype(tg_exp2(x), dtypes[i / 42]);
+        layout[0] = tg_narrow(x, 2, 1, n), layout[1] = tg_contiguous(layout[0]);
+        oracle_begin();
+        tg_tensor *wanted = tg_prod_dim(copy_here(layout[0]), 1, false);
+        oracle_end();
+        for (int k = 0; k < 2; ++k) CHECK(is_exactly(tg_prod_dim(layout[k], 1, false), wanted));
+    }
+}
+
 TEST(softmax_along_a_dim)
 {
     static const double tolerance[] = {1e-5, 1e-12, 1e-2, 2e-3};
@@ -977,6 +995,7 @@ int main(int argc, char **argv)
     RUN(reductions_of_short_rows);
     RUN(reductions_of_repeats);
     RUN(reductions_of_rows_together);
+    RUN(products_down_columns);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
