@@ -57364,7 +57364,7 @@ static void tgi_flash_few_scores(const tgi_flash *f, const char *q, tgi_matrix k
     few.w_step = few.pairs ? 2 * job->lanes : job->lanes;
     few.steps = width / few.w_step;
     few.x = q;
-    few.sum = f->scratch + job->start[TGI_FLASH_DP] * job->size;
+    few.whole = true;
     for (int64_t j = 0, run; j < n; j += run) {
         const bool four = n - j >= TGI_FEW;
         few.groups = four ? (n - j) / TGI_FEW : 1;
@@ -57373,7 +57373,6 @@ static void tgi_flash_few_scores(const tgi_flash *f, const char *q, tgi_matrix k
         few.w_group = few.w_apart * TGI_FEW;
         few.w = few.next = k.data + j * k.row * size;
         few.total = four ? scores + j * job->size : (char *)last;
-        memset(few.sum, 0, (size_t)(few.groups * TGI_FEW * job->lanes * job->size));
         job->kernels->few_rows[job->type](&few);
         if (!four) memcpy(scores + j * job->size, last, (size_t)job->size);
     }
@@ -57538,7 +57537,6 @@ static tgi_answer tgi_flash_run_few(tgi_thread *S, const tgi_attention *a)
     need[TGI_FLASH_Q] = 2 * a->queries * width;
     need[TGI_FLASH_Y] = a->queries * a->value_width;
     need[TGI_FLASH_SCORES] = a->queries * TGI_FEW_KEYS;
-    need[TGI_FLASH_DP] = TGI_FEW_KEYS * job.lanes;
     need[TGI_FLASH_DV] = 2 * a->value_width;
     need[TGI_FLASH_MASK] = TGI_FEW_KEYS;
     need[TGI_FLASH_K] = TGI_FEW_KEYS * (job.k_room > job.v_room ? job.k_room : job.v_room);
@@ -61894,20 +61892,28 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const ch
     }
 }
 
-/* The groups of one row: to begin a pass takes longer than the steps of a short one (mv f64 4096x16,16). */
-static void TGI_T(few_dots)(const tgi_few *f)
+/* The groups of one row: to begin a pass takes longer than the steps of a short one (mv f64 4096x16,16; the scores of a
+   query, scaled_dot_product_attention_ex bf16 1x12x1x64). */
+TGI_ALWAYS_INLINE void TGI_T(few_dots)(const tgi_few *f, const bool pairs)
 {
     TGI_FMA
-    const tgi_real *w = (const tgi_real *)f->w;
+    const int64_t size = (int64_t)(pairs ? sizeof(uint16_t) : sizeof(tgi_real)), apart = f->w_apart * size;
+    const int64_t odd = f->x_odd * (int64_t)sizeof(tgi_real);
+    const char *w = (const char *)f->w;
     tgi_real *total = (tgi_real *)f->total;
-    for (int64_t group = 0; group < f->groups; ++group, w += f->w_group, total += TGI_FEW) {
+    for (int64_t group = 0; group < f->groups; ++group, w += f->w_group * size, total += TGI_FEW) {
         const tgi_vector zero = {0};
         tgi_vector sum[TGI_FEW] = {zero, zero, zero, zero};
-        for (int64_t s = 0; s < f->steps; ++s) {
-            const tgi_vector x = ((const TGI_T(vector_anywhere) *)f->x)[s];
+        const char *x = (const char *)f->x, *at = w;
+        for (int64_t s = 0; s < f->steps; ++s, x += sizeof(tgi_vector), at += f->w_step * size) {
+            const tgi_vector even = *(const TGI_T(vector_anywhere) *)(const void *)x;
+            const tgi_vector other = *(const TGI_T(vector_anywhere) *)(const void *)(pairs ? x + odd : x);
             TGI_UNROLL
-            for (int v = 0; v < TGI_FEW; ++v)
-                sum[v] += x * *(const TGI_T(vector_anywhere) *)(const void *)(w + v * f->w_apart + s * f->w_step);
+            for (int v = 0; v < TGI_FEW; ++v) {
+                const tgi_vector in = *(const TGI_T(vector_anywhere) *)(const void *)(at + v * apart);
+                sum[v] += even * (pairs ? TGI_HALF(in, 0) : in);
+                if (pairs) sum[v] += other * TGI_HALF(in, 1);
+            }
         }
         TGI_T(few_total)(total, sum);
     }
@@ -61916,13 +61922,14 @@ static void TGI_T(few_dots)(const tgi_few *f)
 static void TGI_T(few_rows)(const tgi_few *f)
 {
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MANY = TGI_V(tile_rows) < 8 ? 2 : 4 };
-    enum { PER_GROUP = (int)TGI_FEW * (int)LANES };
+    enum { PER_GROUP = (int)TGI_FEW * (int)LANES, SHORT = 4 }; /* steps of a short row */
     const bool is_f32 = sizeof(tgi_real) == sizeof(float), may = TGI_READS_PAIRS && is_f32, pairs = may && f->pairs;
     const bool halves = is_f32 && f->halves;
     const int64_t size = (int64_t)(pairs || halves ? sizeof(uint16_t) : sizeof(tgi_real)), step = f->w_group * size;
     const char *w = (const char *)f->w, *next = (const char *)f->next;
-    if (f->rows == 1 && f->whole && f->ahead == 0 && !pairs && !halves) {
-        TGI_T(few_dots)(f);
+    if (f->rows == 1 && f->whole && f->ahead == 0 && !halves && (!pairs || f->steps <= SHORT)) {
+        if (pairs) TGI_T(few_dots)(f, may);
+        else TGI_T(few_dots)(f, false);
         return;
     }
     for (int64_t group = 0; group < f->groups; ++group, w += step) {
