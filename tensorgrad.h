@@ -6898,6 +6898,12 @@ enum {
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal", AB)                                  \
     OP(minimum, ANY, tgi_smaller(a, b), a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                            \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
+    OP(fmax, ANY, ((b > a) | (a != a)) ? b : a, a > b ? a : b, A | B,                                                  \
+       tgi_fmax_gradient(g, a, b, tg_ge(a, b)), tgi_fmax_gradient(g, b, a, tg_ge(b, a)),                               \
+       "g to the larger, the other beside NaN, half to each where equal", AB)                                          \
+    OP(fmin, ANY, ((b < a) | (a != a)) ? b : a, a < b ? a : b, A | B,                                                  \
+       tgi_fmax_gradient(g, a, b, tg_le(a, b)), tgi_fmax_gradient(g, b, a, tg_le(b, a)),                               \
+       "g to the smaller, the other beside NaN, half to each where equal", AB)                                         \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B | CAST_WIDEST, tgi_atan2_gradient(g, b, a, b),                         \
        tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
     OP(fmod, QUOTIENT, tgi_fmod(a, b), tgi_int_fmod(a, b), A_FOR_B | B | NO_BOOL, g,                                   \
@@ -7119,8 +7125,6 @@ enum {
     OP(einsum, "tensors", CAST_LOW) OP(interpolate, "x", CAST_F32 | FLOAT_INPUT) OP(l1_loss, "a,b", CAST_F32)          \
     OP(nll_loss, "log_probs,targets,weight?", CAST_F32 | FLOAT_INPUT) OP(kl_div, "input,target", CAST_F32)             \
     OP(div_rounded, "a,b", NOTHING)                                                                                    \
-    OP(fmax, "a,b", NOTHING)                                                                                           \
-    OP(fmin, "a,b", NOTHING)                                                                                           \
     OP(sinc, "x", NOTHING)                                                                                             \
     OP(tanhshrink, "x", NOTHING)                                                                                       \
     OP(nansum, "t", NOTHING)                                                                                           \
@@ -19364,6 +19368,13 @@ static tg_tensor *tgi_larger_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_masked_fill(tg_where(tg_eq(a, b), tg_mul_scalar(g, 0.5), g), tg_lt(a, b), 0);
 }
 
+/* g where a was taken for fmax or fmin of a and b, and half of it where they are equal; stands: a >= b, or a <= b */
+static tg_tensor *tgi_fmax_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b, tg_tensor *stands)
+{
+    tg_tensor *taken = tg_logical_or(stands, tg_isnan(b));
+    return tg_masked_fill(tg_where(tg_eq(a, b), tg_mul_scalar(g, 0.5), g), tg_logical_not(taken), 0);
+}
+
 /* -g * trunc(a / b), whose own gradient is 0, and not the NaN of a / b where b is 0 */
 static tg_tensor *tgi_fmod_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 {
@@ -19787,10 +19798,6 @@ static tg_tensor *tgi_mul_of_floats(const tgi_thread *S, tg_tensor *x, double nu
         return tgi_composite_end(&c, y);                                                           \
     }
 
-TGI_COMPOSED(fmax, (tg_tensor *a, tg_tensor *b),
-             tg_maximum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
-TGI_COMPOSED(fmin, (tg_tensor *a, tg_tensor *b),
-             tg_minimum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
 TGI_COMPOSED(tanhshrink, (tg_tensor *x), tg_sub(x, tg_tanh(x)), &x)
 TGI_COMPOSED(deg2rad, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 0.017453292519943295), &x)
 TGI_COMPOSED(rad2deg, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 57.295779513082321), &x)

@@ -551,6 +551,8 @@ enum {
     TWIN(pow, tg_pow(a, b), POINTWISE, tg_pow_(a, b))                                         \
     OP(maximum, tg_maximum(a, b), POINTWISE)                                                  \
     OP(minimum, tg_minimum(a, b), POINTWISE)                                                  \
+    OP(fmax, tg_fmax(a, b), POINTWISE | QUIET)                                                \
+    OP(fmin, tg_fmin(a, b), POINTWISE | QUIET)                                                \
     OP(atan2, tg_atan2(a, b), POINTWISE)                                                      \
     OP(fmod, tg_fmod(a, b), POINTWISE) \
     OP(remainder, tg_remainder(a, b), POINTWISE) \
@@ -829,8 +831,6 @@ enum {
 /* Composites of the ops above. */
 #define COMPOSED_ROWS(OP) \
     OP(div_rounded, tg_div_rounded(a, b, p->text), EXACT | SEVERAL) \
-    OP(fmax, tg_fmax(a, b), EXACT | SEVERAL | QUIET) \
-    OP(fmin, tg_fmin(a, b), EXACT | SEVERAL | QUIET) \
     OP(frac, tg_frac(a), POINTWISE) \
     OP(round_decimals, tg_round_decimals(a, (int)p->count), EXACT | SEVERAL) \
     OP(sinc, tg_sinc(a), EXACT | SEVERAL) \
@@ -1839,14 +1839,15 @@ SAMPLES(div_rounded)
 SAMPLES(fmax)
 {
     binary(-2, 2);
-    edge(in("[1, 2, 3, nan, 1]"), in("[1, 3, 2, 1, nan]"), gives("[1, 3, 3, 1, 1]"), grads("[0.5, 0, 1, 0, 1]"),
-         grads("[0.5, 1, 0, 1, 0]"));
+    edge(in("[1, 2, 3, nan, 1, nan]"), in("[1, 3, 2, 1, nan, nan]"), gives("[1, 3, 3, 1, 1, nan]"),
+         grads("[0.5, 0, 1, 0, 1, 1]"), grads("[0.5, 1, 0, 1, 0, 1]"));
+    expect(tg_fmax(i64("[1, -2]"), f64("[0, nan]")), "[1, -2]");
 }
 SAMPLES(fmin)
 {
     binary(-2, 2);
-    edge(in("[1, 2, 3, nan, 1]"), in("[1, 3, 2, 1, nan]"), gives("[1, 2, 2, 1, 1]"), grads("[0.5, 1, 0, 0, 1]"),
-         grads("[0.5, 0, 1, 1, 0]"));
+    edge(in("[1, 2, 3, nan, 1, nan]"), in("[1, 3, 2, 1, nan, nan]"), gives("[1, 2, 2, 1, 1, nan]"),
+         grads("[0.5, 1, 0, 0, 1, 1]"), grads("[0.5, 0, 1, 1, 0, 1]"));
 }
 SAMPLES(frac)
 {
