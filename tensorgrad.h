@@ -27573,8 +27573,8 @@ static tg_tensor *tgi_resample(tgi_thread *S, tg_tensor *x, int dim, const tgi_r
         for (int64_t o = 0; o < r->out; ++o) tgi_resampling_tap(r, tap, o, &at[o], &weight[o]);
         tg_tensor *index = tg_from_on(at, TG_SHAPE(r->out), TG_I64, device);
         tg_tensor *part = index ? tg_index_select(x, dim, index) : NULL;
-        if (r->taps > 1) part = tg_mul(part, tg_to_like(tg_from_on(weight, along, TG_F64, device), x));
-        y = tap ? tg_add(y, part) : part;
+        if (r->taps > 1) part = tg_mul_(part, tg_to_like(tg_from_on(weight, along, TG_F64, device), x));
+        y = tap ? tg_add_(y, part) : part;
         if (!y) break;
     }
     tgi_free(S, at, bytes);
@@ -30104,9 +30104,10 @@ tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int re
     tg_tensor *counts = tg_to_dtype(tg_logical_not(ended), TG_I64);
     tg_tensor *is_target = index ? tg_scatter_add(tg_zeros_like(counts), -1, index, counts) : NULL;
     tg_tensor *right = index ? tg_gather(x, -1, index) : NULL;
-    tg_tensor *hinges = tg_clamp_min(tg_rsub_scalar(tg_sub(tg_unsqueeze(right, -1), tg_unsqueeze(x, -2)), 1), 0);
-    hinges = tg_masked_fill(hinges, tg_unsqueeze(ended, -1), 0);
-    hinges = tg_masked_fill(hinges, tg_unsqueeze(tg_gt_scalar(is_target, 0), -2), 0);
+    tg_tensor *missing = tg_unsqueeze(tg_rsub_scalar(right, 1), -1); /* 1 - right + x, in PyTorch's order */
+    tg_tensor *hinges = tg_clamp_min(tg_add(missing, tg_unsqueeze(x, -2)), 0);
+    hinges = tg_masked_fill_(hinges, tg_unsqueeze(ended, -1), 0);
+    hinges = tg_masked_fill_(hinges, tg_unsqueeze(tg_gt_scalar(is_target, 0), -2), 0);
     tg_tensor *loss = tg_div_scalar(tg_sum_dims(hinges, TG_DIMS(-2, -1), false), (double)classes);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
@@ -30603,9 +30604,9 @@ tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max)
                                   "bins must be > 0 and < 2^63 - 1, and max must be larger than min, both finite, but "
                                   "got %lld bins of the range of [%g, %g]", (long long)bins, min, max);
     /* as PyTorch, in this order; x - min in the dtype of x */
-    tg_tensor *place = tg_div_scalar(tg_mul_scalar(tg_sub_scalar(x, min), (double)bins), max - min);
+    tg_tensor *place = tg_div_scalar_(tg_mul_scalar_(tg_sub_scalar(x, min), (double)bins), max - min);
     tg_tensor *outside = tg_ne(tg_clamp(x, min, max), x); /* also where x is NaN */
-    place = tg_masked_fill(tg_clamp_max(place, (double)(bins - 1)), outside, (double)bins);
+    place = tg_masked_fill_(tg_clamp_(place, -(double)INFINITY, (double)(bins - 1)), outside, (double)bins);
     return tgi_composite_end(&c, tgi_sums_of_bins(tg_to_dtype(place, TG_I64), 0, bins, NULL, (tg_dtype)t->dtype));
 }
 
