@@ -48471,13 +48471,13 @@ typedef struct {
    be NULL.  Results are doubles or, of integers, int64_t.  fold: *result = the combination of *result and x [n].
    across: result [n] = the combination of each result[i] with column i of x [rows, n], n <= TGI_REDUCE_WIDTH; step in
    bytes, from row to row.
-   rows: fold for each row of x [rows, n] of f32 or f64, where n is a multiple of TGI_LANES and, of sums, TGI_SUM_BLOCK
-   at most; result [rows].  NULL: there is none, and none of products of f32 where it would not be faster. */
+   rows: fold for each row of x [rows, n], where n is a multiple of TGI_LANES and, of sums, TGI_SUM_BLOCK at most;
+   result [rows].  NULL: there is none, and none of products of f32 where it would not be faster. */
 typedef void (*tgi_fold_of_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
 typedef struct {
     void (*fold[7])(void *result, const void *x, int64_t n);
     void (*across[7])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
-    tgi_fold_of_rows rows[2];
+    tgi_fold_of_rows rows[7];
 } tgi_reduction_row;
 enum { TGI_REDUCE_WIDTH = 512 };
 
@@ -50851,7 +50851,7 @@ static bool tgi_reduce_elements(tgi_thread *S, const tgi_reduce *reduce)
     job.block = reduce->kind != TGI_SUM ? INT64_MAX : TGI_SUM_BLOCK * (tgi_bytes_of(job.compute) == 1 ? 16 : 1);
     job.fold = reduce->squares ? job.kernels->squares[in.dtype == TG_F64] : row->fold[column];
     job.fold_rows = reduce->squares ? job.kernels->squares_rows[in.dtype == TG_F64]
-                                    : column < 2 ? row->rows[column] : NULL;
+                                    : row->rows[column];
     job.across_rows = row->across[column];
     job.across_sums = row->across[tgi_compute_index(job.sum)];
     if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
@@ -63927,21 +63927,17 @@ TGI_NOTE(f64, double, uint64_t)
 #define TGI_REDUCTION_LOOPS(name, loop)                                                                                \
     {TGI_F32_FOLD_##name(loop##_f32), TGI_LIGHT(loop##_f64), TGI_LIGHT(loop##_i64),                                    \
      TGI_LIGHT(loop##_u8) TGI_SIGNED_ROW_##name(loop)}
-#define TGI_REDUCTION_ROW(name, ...)                                                        \
-    {TGI_REDUCTION_LOOPS(name, name##_fold), TGI_REDUCTION_LOOPS(name, name##_across),      \
-     {TGI_F32_ROWS_##name(name##_rows_f32), TGI_F64_ROWS_##name(name##_rows_f64)}},
-#define TGI_F32_ROWS_sum TGI_ROWS_OF
-#define TGI_F32_ROWS_prod TGI_ROWS_OF_PRODUCTS
-#define TGI_F32_ROWS_amax TGI_ROWS_OF
-#define TGI_F32_ROWS_amin TGI_ROWS_OF
-#define TGI_F32_ROWS_any(loop) NULL
-#define TGI_F32_ROWS_all(loop) NULL
-#define TGI_F64_ROWS_sum TGI_ROWS_OF
-#define TGI_F64_ROWS_prod TGI_ROWS_OF
-#define TGI_F64_ROWS_amax TGI_ROWS_OF
-#define TGI_F64_ROWS_amin TGI_ROWS_OF
-#define TGI_F64_ROWS_any(loop) NULL
-#define TGI_F64_ROWS_all(loop) NULL
+#define TGI_REDUCTION_ROW(name, ...) \
+    {TGI_REDUCTION_LOOPS(name, name##_fold), TGI_REDUCTION_LOOPS(name, name##_across), TGI_KIND_ROWS_##name},
+#define TGI_NO_ROWS(loop) NULL
+#define TGI_ROWS_OF_KIND(name, f32, f64, i64, i32) \
+    {f32(name##_rows_f32), f64(name##_rows_f64), i64(name##_rows_i64), NULL, NULL, NULL, i32(name##_rows_i32)}
+#define TGI_KIND_ROWS_sum TGI_ROWS_OF_KIND(sum, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF, TGI_NO_ROWS)
+#define TGI_KIND_ROWS_prod TGI_ROWS_OF_KIND(prod, TGI_ROWS_OF_PRODUCTS, TGI_ROWS_OF, TGI_NO_ROWS, TGI_NO_ROWS)
+#define TGI_KIND_ROWS_amax TGI_ROWS_OF_KIND(amax, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF)
+#define TGI_KIND_ROWS_amin TGI_ROWS_OF_KIND(amin, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF)
+#define TGI_KIND_ROWS_any {NULL}
+#define TGI_KIND_ROWS_all {NULL}
 #endif
 TGI_REDUCTIONS(TGI_FOLDS)
 
@@ -64150,6 +64146,26 @@ TGI_ALWAYS_INLINE void TGI_V(fold_rows)(TGI_V(lane_start) start, TGI_V(lane_take
                   lane_max_##dtype##_join, TGI_V(lane_note_##dtype), amax_fold)                        \
     TGI_FOLD_ROWS(amin_rows, amin, dtype, type, each, lane_min_##dtype##_start, lane_take_##dtype,     \
                   lane_min_##dtype##_join, TGI_V(lane_note_##dtype), amin_fold)
+/* The largest and the smallest of integers (amax_dim i32 1024x64 dim=1).  Clang finds the instructions for i32. */
+#define TGI_CHOSEN_MAX(a, x) (((a) & ((a) > (x))) | ((x) & ~((a) > (x))))
+#define TGI_CHOSEN_MIN(a, x) (((a) & ((a) < (x))) | ((x) & ~((a) < (x))))
+#ifdef __clang__
+#define TGI_MAX_I32 TGI_CHOSEN_MAX
+#define TGI_MIN_I32 TGI_CHOSEN_MIN
+#else
+#define TGI_MAX_I32 __builtin_ia32_pmaxsd256
+#define TGI_MIN_I32 __builtin_ia32_pminsd256
+#endif
+#define TGI_WHOLE_ROWS_OF(dtype, type, each, parts, max, min, least, most)                             \
+    TGI_LANE_START(lane_max_##dtype, parts, least)                                                     \
+    TGI_LANE_START(lane_min_##dtype, parts, most)                                                      \
+    TGI_LANE_TAKE(lane_take_##dtype, parts, a)                                                         \
+    TGI_LANE_JOIN(lane_max_##dtype, parts, max(a, x))                                                  \
+    TGI_LANE_JOIN(lane_min_##dtype, parts, min(a, x))                                                  \
+    TGI_FOLD_ROWS(amax_rows, amax, dtype, type, each, lane_max_##dtype##_start, lane_take_##dtype,     \
+                  lane_max_##dtype##_join, NULL, amax_fold)                                            \
+    TGI_FOLD_ROWS(amin_rows, amin, dtype, type, each, lane_min_##dtype##_start, lane_take_##dtype,     \
+                  lane_min_##dtype##_join, NULL, amin_fold)
 #endif
 #ifndef TGI_LIGHT_AS_AVX2
 typedef float TGI_V(floats_8) __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
@@ -64161,6 +64177,14 @@ TGI_FOLD_ROWS_OF(f64, double, 4, TGI_V(doubles_4), __builtin_ia32_maxpd256, __bu
 TGI_LANE_START(lane_prod_f64, TGI_V(doubles_4), 1)
 TGI_LANE_JOIN(lane_prod_f64, TGI_V(doubles_4), a * x)
 TGI_FOLD_ROWS(prod_rows, prod, f64, double, 4, lane_prod_f64_start, lane_take_f64, lane_prod_f64_join, NULL, prod_fold)
+typedef int32_t TGI_V(words_8) __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
+typedef int64_t TGI_V(words_4) __attribute__((__vector_size__(32), __aligned__(8), __may_alias__));
+typedef uint64_t TGI_V(counts_4) __attribute__((__vector_size__(32), __aligned__(8), __may_alias__));
+TGI_WHOLE_ROWS_OF(i32, int32_t, 8, TGI_V(words_8), TGI_MAX_I32, TGI_MIN_I32, INT32_MIN, INT32_MAX)
+TGI_WHOLE_ROWS_OF(i64, int64_t, 4, TGI_V(words_4), TGI_CHOSEN_MAX, TGI_CHOSEN_MIN, INT64_MIN, INT64_MAX)
+TGI_LANE_START(lane_sum_i64, TGI_V(counts_4), 0)
+TGI_LANE_JOIN(lane_sum_i64, TGI_V(counts_4), a + x) /* unsigned, since it may wrap */
+TGI_FOLD_ROWS(sum_rows, sum, i64, int64_t, 4, lane_sum_i64_start, lane_take_i64, lane_sum_i64_join, NULL, sum_fold)
 #elif defined(TGI_TABLES)
 #undef TGI_ROWS_OF_PRODUCTS
 #define TGI_ROWS_OF_PRODUCTS TGI_V
