@@ -50181,7 +50181,8 @@ typedef struct {
 } tgi_copy_job;
 
 /* A block goes row by row to y, if it has to be converted or y's rows have gaps; by way of a square without gaps, if x
-   lies across, since rows that are a power of two apart would drive each other out of the cache. */
+   lies across, since rows that are a power of two apart would drive each other out of the cache, unless y's have no
+   gaps either (contiguous f64 1024x64:t). */
 static void tgi_copy_block(const tgi_copy_job *job, const tgi_part *block)
 {
     const tgi_iter *const iter = &job->blocks.iter;
@@ -50192,7 +50193,7 @@ static void tgi_copy_block(const tgi_copy_job *job, const tgi_part *block)
     char *y = block->at[0];
     const char *x = block->at[1];
     int64_t row_step = iter->stride[1][r], step = iter->stride[1][c];
-    if (to == from && y_step == size && !job->across) {
+    if (to == from && y_step == size && (!job->across || iter->stride[0][r] == block->columns * size)) {
         tgi_gather(y, iter->stride[0][r], x, row_step, step, block->rows, block->columns, size);
         return;
     }
