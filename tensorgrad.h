@@ -48651,6 +48651,7 @@ typedef struct tgi_kernels {
     tgi_map_kernel wide[TGI_OP_to];        /* i64; NULL: that of any processor */
     tgi_map_kernel halves[2][TGI_HALVES_COUNT]; /* as tgi_halves_ops: of bf16, of f16; NULL: there is none */
     tgi_map_kernel signs[3]; /* of both: neg, abs and copysign, which change the sign bit alone */
+    tgi_map_kernel cube[2], inverse_square[2]; /* powers that are no other op's */
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_map_kernel gate[2][2];             /* of three operands, of four: see the entry gate */
     tgi_rows_kernel rows[2][TGI_ROWS_COUNT][3]; /* as tgi_rows_ops: none, a, b is [rows, 1]; NULL: there is none */
@@ -48997,12 +48998,6 @@ TGI_GRADIENTS(TGI_KERNELS_GXY)
     OP(gate_slope, ABC, a * b * tgi_logistic_slope(c))
 #define TGI_KERNELS_GATE(name, inputs, y) TGI_KERNEL_F64(name, real, inputs, NONE, y)
 TGI_GATES(TGI_KERNELS_GATE)
-
-/* The powers that are no other op's. */
-TGI_KERNEL(tgi_cube_f32, float, real, (real), X, NONE, x * x * x)
-TGI_KERNEL(tgi_cube_f64, double, real, (real), X, NONE, x * x * x)
-TGI_KERNEL(tgi_inverse_square_f32, float, real, (real), X, NONE, 1 / (x * x))
-TGI_KERNEL(tgi_inverse_square_f64, double, real, (real), X, NONE, 1 / (x * x))
 
 /* ---- steps of the optimizers ---- */
 
@@ -49798,8 +49793,8 @@ static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute,
 {
     const int column = tgi_compute_index(compute);
     if (op == TGI_OP_pow_scalar && compute != TG_I64) {
-        if (s == 3) return compute == TG_F32 ? tgi_cube_f32 : tgi_cube_f64;
-        if (s == -2) return compute == TG_F32 ? tgi_inverse_square_f32 : tgi_inverse_square_f64;
+        if (s == 3) return tgi_kernels_of(S)->cube[column];
+        if (s == -2) return tgi_kernels_of(S)->inverse_square[column];
     }
     if (compute != TG_I64 || s == 1 || s == 2) op = tgi_op_of_power(op, s);
     if (column < 2) return tgi_kernels_of(S)->map[column][op];
@@ -59202,6 +59197,12 @@ static inline float TGI_V(gelu_tanh_of_f32)(float x)
 #else
 #define TGI_LIGHT(name) TGI_V(name)
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
+
+/* The powers that are no other op's. */
+TGI_KERNEL(TGI_V(cube_f32), float, real, (real), X, NONE, x * x * x)
+TGI_KERNEL(TGI_V(cube_f64), double, real, (real), X, NONE, x * x * x)
+TGI_KERNEL(TGI_V(inverse_square_f32), float, real, (real), X, NONE, 1 / (x * x))
+TGI_KERNEL(TGI_V(inverse_square_f64), double, real, (real), X, NONE, 1 / (x * x))
 #endif
 
 /* Integers of 8, 16 and 32 bits.  Where there are kernels for AVX2, the portable ones lack these, and the way is that
@@ -64844,6 +64845,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {{NULL}, {NULL}},
 #endif
     {TGI_LIGHT(neg_halves), TGI_LIGHT(abs_halves), TGI_LIGHT(copysign_halves)},
+    {TGI_LIGHT(cube_f32), TGI_LIGHT(cube_f64)},
+    {TGI_LIGHT(inverse_square_f32), TGI_LIGHT(inverse_square_f64)},
 #define TGI_GRADIENT_F32(name, ...) TGI_LIGHT(name##_gradient_f32),
 #define TGI_GRADIENT_F64(name, ...) TGI_LIGHT(name##_gradient_f64),
     {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},
