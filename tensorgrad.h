@@ -50538,7 +50538,8 @@ enum { TGI_FOLD_TOGETHER = 1024 };
 static void tgi_fold_runs(const tgi_reduce_job *job, const char *x, int64_t step, int64_t rows, int64_t n,
                           tgi_accumulator *sums)
 {
-    if (job->fold_rows && rows > 1 && n > 0 && n <= TGI_FOLD_TOGETHER && n % TGI_LANES == 0) {
+    const int64_t most = tgi_at_most(TGI_FOLD_TOGETHER, job->block);
+    if (job->fold_rows && rows > 1 && n > 0 && n <= most && n % TGI_LANES == 0) {
         job->fold_rows(sums, x, step, rows, n);
         return;
     }

@@ -365,6 +365,17 @@ TEST(reductions_of_rows_together)
     }
 }
 
+/* The sum of a row, which is rounded, has the bits of that of the row alone. */
+TEST(sums_of_rows_beside_others)
+{
+    static const int64_t lengths[] = {128, 512, 544, 1024, 1056};
+    for (int i = 0; i < 5; ++i) {
+        TG_SCOPE;
+        tg_tensor *x = tg_randn_on(TG_SHAPE(9, lengths[i]), TG_F32, HERE), *sum = tg_sum_dim(x, 1, false);
+        for (int r = 0; r < 9; ++r) CHECK(is_exactly(tg_select(sum, 0, r), tg_sum(tg_select(x, 0, r))));
+    }
+}
+
 /* Products down columns, of powers of two: as many rows and columns as are multiplied together and not, with and without
  * others between them. */
 TEST(products_down_columns)
@@ -995,6 +1006,7 @@ int main(int argc, char **argv)
     RUN(reductions_of_short_rows);
     RUN(reductions_of_repeats);
     RUN(reductions_of_rows_together);
+    RUN(sums_of_rows_beside_others);
     RUN(products_down_columns);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
