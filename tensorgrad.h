@@ -7318,6 +7318,9 @@ typedef enum { TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN, TGI_ANY, TGI_ALL } tgi_red
 typedef struct {
     tgi_reduction kind;
     bool squares; /* of the elements of `in`, which are floats: asked of backends whose memory is the host's */
+    int *overflows; /* if not NULL, sums of floats are divided by divisor, and this is set to 1 where one was not finite
+                       before: also asked of the host's memory alone */
+    double divisor;
     int ndim, rndim;
     int64_t dim[TG_MAX_DIMS], rdim[TG_MAX_DIMS], rstride[TG_MAX_DIMS];
     tgi_operand out, in;
@@ -10756,6 +10759,8 @@ static bool tgi_plain_reduce(TGI_UNUSED tgi_thread *S, const tgi_reduce *r)
             if (r->squares) x.real *= x.real;
             y = reduction->with(y, x);
         }
+        if (r->overflows && !(fabs(y.real) <= DBL_MAX)) *r->overflows = 1;
+        if (r->overflows) y.real /= r->divisor;
         tgi_plain_put(tgi_plain_line_of(&r->out, r->ndim, r->dim, i, 0), 0, y);
     }
     return true;
@@ -20500,6 +20505,8 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
     tgi_reduce r;
     r.kind = kind;
     r.squares = false;
+    r.overflows = NULL;
+    r.divisor = 1;
     r.ndim = r.rndim = 0;
     tgi_operand_init(&r.out, y);
     tgi_operand_init(&r.in, t);
@@ -22152,28 +22159,29 @@ static bool tgi_divide_elements(tgi_call *c, tg_tensor *y, const tg_tensor *t, d
 }
 
 /* y := t summed over the mask params.dim, divided by the count params.i; in f32 if t is a half.  The mean of finite
-   numbers is finite: where the sum is infinite, the elements are divided first; a device, whose values are not looked
-   at, has the sum of f32 and bf16 in f64. */
+   numbers is finite: where a sum is not, the elements are divided first; a device, whose values are not looked at, has
+   the sum of f32 and bf16 in f64. */
 static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
 {
     const tg_tensor *t = c->in[0];
-    const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
-    const tg_dtype wide = c->backend->host || t->dtype == TG_F16 ? dtype : TG_F64;
-    tg_tensor *sum =
-        wide != (tg_dtype)t->dtype ? tgi_new(c->S, c->name, y->ndim, y->dim, wide, c->backend, c->index) : y;
+    const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype), wide = t->dtype == TG_F16 ? dtype : TG_F64;
+    const bool host = c->backend->host, apart = !host && wide != (tg_dtype)t->dtype;
+    int overflows = 0;
+    tg_tensor *sum = apart ? tgi_new(c->S, c->name, y->ndim, y->dim, wide, c->backend, c->index) : y;
     if (!sum) return false;
     tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
-    const bool looks = c->backend->host && c->params.i > 1; /* the sum of one is finite as it is */
-    bool ok = c->backend->reduce(c->S, &r), huge = ok && looks && !tgi_sizes_within(sum, 0, DBL_MAX);
-    if (huge) {
+    r.overflows = host ? &overflows : NULL;
+    r.divisor = (double)c->params.i;
+    bool ok = c->backend->reduce(c->S, &r);
+    if (ok && overflows && c->params.i > 1) {
         tg_tensor *part = tgi_new(c->S, c->name, t->ndim, t->dim, dtype, c->backend, c->index);
         ok = part && tgi_divide_elements(c, part, t, (double)c->params.i);
-        if (ok) r = tgi_reduce_over(TGI_SUM, sum, part, c->params.dim);
+        if (ok) r = tgi_reduce_over(TGI_SUM, y, part, c->params.dim);
         ok = ok && c->backend->reduce(c->S, &r);
         tgi_unref(c->S, part);
     }
-    if (sum != y || !huge) ok = ok && tgi_divide_elements(c, y, sum, huge ? 1 : (double)c->params.i);
-    if (sum != y) tgi_unref(c->S, sum);
+    if (!host) ok = ok && tgi_divide_elements(c, y, sum, (double)c->params.i);
+    if (apart) tgi_unref(c->S, sum);
     return ok;
 }
 
@@ -50520,6 +50528,8 @@ typedef struct {
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
     int64_t width, blocks;    /* of neighbouring outputs, width or less, in the innermost kept dim: items */
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
+    int *overflows;           /* these two: see tgi_reduce */
+    double divisor;
 } tgi_reduce_job;
 
 enum { TGI_FOLD_PIECE = 32768, TGI_ACROSS_PIECE = 256 };
@@ -50631,6 +50641,37 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
     }
 }
 
+/* Whether all of x [n], of f64 or of f32, are finite. */
+TGI_LOOPS_BEGIN
+static bool tgi_are_finite(bool wide, const void *x, int64_t n)
+{
+    int64_t outside = 0; /* these have the size of an element, as those of a vector should */
+    int32_t outside_f32 = 0;
+    for (int64_t i = 0; i < n && wide; ++i) outside |= fabs(((const double *)x)[i]) <= DBL_MAX ? 0 : 1;
+    for (int64_t i = 0; i < n && !wide; ++i) outside_f32 |= fabsf(((const float *)x)[i]) <= FLT_MAX ? 0 : 1;
+    return (outside | outside_f32) == 0;
+}
+TGI_LOOPS_END
+
+/* Stores n <= TGI_REDUCE_WIDTH neighbouring outputs at y.  A mean is the sum in the dtype that is computed in, divided,
+   in this dtype, too. */
+static void tgi_reduce_store(const tgi_reduce_job *job, const tgi_accumulator *sums, char *y, int64_t n)
+{
+    const tg_dtype dtype = job->kept.dtype[0];
+    const int64_t step = job->kept.stride[0][job->kept.ndim - 1];
+    const bool wide = job->compute == TG_F64;
+    const double number[2] = {job->divisor, 0};
+    TGI_ALIGNED(TGI_CACHE_LINE) double tile[TGI_REDUCE_WIDTH];
+    if (!job->overflows) {
+        tgi_store_elements(job->sum, sums, dtype, y, step, n);
+        return;
+    }
+    tgi_store_elements(TG_F64, sums, job->compute, (char *)tile, tgi_bytes_of(job->compute), n);
+    if (!tgi_are_finite(wide, tile, n)) TGI_ATOMIC_STORE(job->overflows, 1);
+    job->kernels->map[wide][TGI_OP_div_scalar](n, number, tile, tile, NULL, NULL);
+    tgi_store_elements(job->compute, tile, dtype, y, step, n);
+}
+
 /* Items: for each piece all outputs, in blocks of neighbouring ones. */
 static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -50653,7 +50694,7 @@ static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_
         if (job->partial)
             memcpy(job->partial + piece * kept->numel + output, sums, (size_t)width * sizeof *sums);
         else
-            tgi_store_elements(job->sum, sums, kept->dtype[0], cursor.at[0], kept->stride[0][inner], width);
+            tgi_reduce_store(job, sums, cursor.at[0], width);
         output += width;
         tgi_cursor_advance(&cursor, kept, width);
         if (output == kept->numel) {
@@ -50669,7 +50710,6 @@ static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_
 static void tgi_reduce_pieces(const tgi_reduce_job *job)
 {
     const tgi_iter *kept = &job->kept;
-    const int inner = kept->ndim - 1;
     const int64_t outputs = kept->numel;
     for (int64_t step = 1; step < job->pieces; step *= 2) {
         for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
@@ -50681,10 +50721,10 @@ static void tgi_reduce_pieces(const tgi_reduce_job *job)
         }
     }
     tgi_cursor cursor = tgi_cursor_at(kept, 0);
-    for (int64_t i = 0; i < outputs; i += kept->dim[inner]) {
-        tgi_store_elements(job->sum, job->partial + i, kept->dtype[0], cursor.at[0], kept->stride[0][inner],
-                           kept->dim[inner]);
-        tgi_cursor_advance(&cursor, kept, kept->dim[inner]);
+    for (int64_t i = 0, n; i < outputs; i += n) {
+        n = tgi_cursor_run(&cursor, kept, TGI_REDUCE_WIDTH);
+        tgi_reduce_store(job, job->partial + i, cursor.at[0], n);
+        tgi_cursor_advance(&cursor, kept, n);
     }
 }
 
@@ -50856,6 +50896,8 @@ static bool tgi_reduce_elements(tgi_thread *S, const tgi_reduce *reduce)
     tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
     tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     job.partial = NULL;
+    job.overflows = reduce->overflows;
+    job.divisor = reduce->divisor;
     if (job.kept.numel == 0) return true;
     if (job.reduced.numel <= TGI_SHORT_ROW) tgi_long_rows_of_outputs(&job.kept);
     const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
