@@ -49356,11 +49356,13 @@ typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t
 #define TGI_PARALLEL_FOR(threads)
 #endif
 
-/* The work of an element, in multiply-adds of a product (see tgi_threads_for): 65536 floats that are read, used and
-   written take as long as the least work that is shared out, and 16384 of which a function is computed.  Light loops
-   all share out from one size on: of an op of several loops, each thread then finds its part of what the last one wrote
-   in its own cache (scatter_add f32 1024x64 dim=1, pairwise_distance f32 2048x32). */
-#define TGI_LIGHT_WORK 4.0
+/* The work of an element, in multiply-adds of a product (see tgi_threads_for).  The least that is shared out is 131072
+   floats that are read, as for a sum (5 us); 65536 that are moved; 43691 that are read, used and written (4 us); and
+   16384 of which a function is computed.  Loops of an op all share out from one size on: each thread then finds in its
+   own cache its part of what the last one wrote (pairwise_distance f32 2048x32), and to read another's takes longer. */
+#define TGI_READ_WORK 2.0
+#define TGI_MOVE_WORK 4.0
+#define TGI_LIGHT_WORK 6.0
 #define TGI_HEAVY_WORK 16.0
 
 /* The number of parts for n items that are this much work together. */
@@ -50284,7 +50286,7 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
     const int64_t bytes = tgi_bytes_of(loop->arg[0].dtype), read = tgi_bytes_of(loop->arg[1].dtype);
     const double floats = loop->in_one ? 0.5 : (double)(read > bytes ? read : bytes) / 4;
-    const double work = TGI_LIGHT_WORK * floats * (double)numel;
+    const double work = (job.across || !moves ? TGI_LIGHT_WORK : TGI_MOVE_WORK) * floats * (double)numel;
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
     const bool repeats = moves && !job.across && tgi_repeats_rows(&blocks->iter);
     const int64_t items = repeats ? blocks->iter.dim[0] : blocks->count;
@@ -50915,10 +50917,15 @@ static bool tgi_reduce_elements(tgi_thread *S, const tgi_reduce *reduce)
         job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
-    const int threads = tgi_threads_for(S, TGI_LIGHT_WORK * (double)outputs * (double)job.reduced.numel);
+    const bool flat = in.dtype == TG_F32 && reduced_step == (int64_t)sizeof(float) && !job.across;
+    const bool alone = !S->composite && !S->running; /* else threads may just have written what is read */
+    const double work = !alone ? TGI_LIGHT_WORK * (double)tgi_bytes_of(job.compute) / 4
+                        : flat && reduce->kind == TGI_SUM ? TGI_READ_WORK : TGI_MOVE_WORK;
+    const int threads = tgi_threads_for(S, work * (double)outputs * (double)job.reduced.numel);
     const int64_t runs = outputs / columns * job.pieces, apart = (columns + threads - 1) / threads;
+    const int64_t lanes = job.across ? TGI_LANES : 1;
     job.width = TGI_REDUCE_WIDTH; /* or less, so that each thread has outputs: sum_dim f32 256x4096 dim=1 */
-    if (runs < threads && apart < TGI_REDUCE_WIDTH) job.width = (apart + TGI_LANES - 1) / TGI_LANES * TGI_LANES;
+    if (runs < threads && apart < TGI_REDUCE_WIDTH) job.width = (apart + lanes - 1) / lanes * lanes;
     job.blocks = (columns + job.width - 1) / job.width;
     const int64_t items = runs * job.blocks;
     tgi_parallel_for((int)tgi_at_most(threads, items), items, tgi_reduce_range, &job);
@@ -53036,8 +53043,8 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.whole = others->stride[0][inner] == size && others->stride[1][inner] == size && others->stride[2][inner] == 0;
     job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
     const int64_t items = job.by_rows ? rows->length : others->numel;
-    /* To move an element by its index takes as long as four of a loop (pad_mode f16 8x16x16x16, max_unpool f64). */
-    int parts = tgi_parts_for(S, (job.whole ? 1 : 4) * TGI_LIGHT_WORK * numel, items);
+    /* To move an element by its index takes as long as to move four (pad_mode f16 8x16x16x16, max_unpool f64). */
+    int parts = tgi_parts_for(S, (job.whole ? TGI_MOVE_WORK : 4 * TGI_MOVE_WORK) * numel, items);
     const bool single = !job.whole && others->numel == others->dim[inner] && others->stride[1][inner] == size;
     const int64_t shares = others->dim[inner] * size / ((single ? 2 : 1) * TGI_INDEX_SHARE);
     if (like != 0 && (job.whole || single)) parts = (int)tgi_at_most(parts, shares > 1 ? shares : 1);
@@ -53103,7 +53110,7 @@ static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_grad
     for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, wide) + 1]++;
     for (int64_t row = 0; row < count; ++row) job.end[row + 1] += job.end[row]; /* end[r]: where the rows for r begin */
     for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, wide)]++] = i;
-    const double work = TGI_LIGHT_WORK * (double)(count + n) * (double)table->width;
+    const double work = TGI_MOVE_WORK * (double)(count + n) * (double)table->width;
     tgi_parallel_for(tgi_parts_for(S, work, count), count, tgi_table_range, &job);
     tgi_free(S, job.end, bytes);
     return TGI_DONE;
@@ -53155,7 +53162,7 @@ static tgi_answer tgi_cpu_embedding_bag(tgi_thread *S, const tgi_bags *bags)
 {
     const tgi_bags_job job = {bags, tgi_kernels_of(S)};
     if ((bags->n > TGI_COLUMN_BLOCK && bags->dtype != TG_F64) || bags->width < TGI_SHORT_ROW / 4) return TGI_COMPOSE;
-    const double work = TGI_LIGHT_WORK * (double)bags->bags * (double)bags->n * (double)bags->width;
+    const double work = TGI_MOVE_WORK * (double)bags->bags * (double)bags->n * (double)bags->width;
     tgi_parallel_for(tgi_parts_for(S, work, bags->bags), bags->bags, tgi_bags_range, &job);
     return TGI_DONE;
 }
@@ -53311,7 +53318,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     job.out = out;
     tgi_iter_init(&job.iter, in->ndim, in->dim, 1, in->arg, false);
     const int64_t n = job.iter.numel;
-    const int parts = tgi_parts_for(S, (out ? 4 : 1) * TGI_LIGHT_WORK * (double)n, tgi_at_most(n, TGI_NONZERO_PARTS));
+    const int parts = tgi_parts_for(S, (out ? 4 : 1) * TGI_MOVE_WORK * (double)n, tgi_at_most(n, TGI_NONZERO_PARTS));
     *count = 0;
     if (parts <= 1) {
         if (n > 0) *count = tgi_nonzero_between(&job, 0, n, out);
@@ -53393,7 +53400,7 @@ static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *poo
         return tgi_no_memory(S, op, SIZE_MAX);
     }
     const double elements = (double)pool->planes * (double)(h->in * w->in + h->out * w->out);
-    const double work = 2 * TGI_LIGHT_WORK * elements; /* several windows see an element (adaptive_max_pool3d f32) */
+    const double work = 2 * TGI_MOVE_WORK * elements; /* several windows see an element (adaptive_max_pool3d f32) */
     const int parts = tgi_parts_for(S, work, items);
     job.pool = pool;
     job.kernels = tgi_kernels_of(S);
@@ -54332,7 +54339,7 @@ static tgi_answer tgi_cpu_complex_mul(tgi_thread *S, bool conj, const tgi_rows *
         job.direct[k] = job.by_rows && job.step[k] == job.size && (job.iter.stride[k][inner] == pair || columns == 1);
     }
     const int64_t items = (job.iter.numel + TGI_PAIRS - 1) / TGI_PAIRS;
-    const double work = TGI_LIGHT_WORK * (double)job.iter.numel * (double)pair / 4;
+    const double work = TGI_MOVE_WORK * (double)job.iter.numel * (double)pair / 4;
     tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_pairs_range, &job);
     return TGI_DONE;
 }
@@ -56384,7 +56391,7 @@ static tgi_answer tgi_winograd_run(tgi_thread *S, const tgi_conv_cpu *conv, cons
     const size_t bytes = (size_t)weights * sizeof(float) + (size_t)results;
     const size_t scratch = (size_t)((2 * job.per + 2) * job.line + 16 * job.step +
                                     (16 * job.tiles + 4 * job.width) * conv->nr) * sizeof(float);
-    const int movers = tgi_parts_for(S, TGI_LIGHT_WORK * (double)weights, moved);
+    const int movers = tgi_parts_for(S, TGI_MOVE_WORK * (double)weights, moved);
     job.weight = (float *)tgi_alloc(S, bytes);
     if (!job.weight) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
     job.finite = (unsigned char *)(job.weight + weights);
@@ -56790,7 +56797,7 @@ static void tgi_im2col_range(const void *job, int thread, int64_t first, int64_t
 static bool tgi_cpu_im2col(tgi_thread *S, const tgi_im2col *m)
 {
     const int64_t items = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2] * m->images;
-    const double work = TGI_LIGHT_WORK * (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
+    const double work = TGI_MOVE_WORK * (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
     tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_range, m);
     return true;
 }
@@ -56899,7 +56906,7 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
     const tg_dtype dtype = m->image.dtype;
     const int64_t planes = m->images * m->channels * m->size[0], rows = planes * m->size[1];
     const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
-    const int threads = tgi_threads_for(S, TGI_LIGHT_WORK * (double)rows * (double)m->size[2] * (double)taps);
+    const int threads = tgi_threads_for(S, TGI_MOVE_WORK * (double)rows * (double)m->size[2] * (double)taps);
     const bool by_planes = (dtype == TG_F32 || dtype == TG_F64) && m->image.stride[4] == 1 && planes >= threads;
     const int64_t items = by_planes ? planes : rows;
     tgi_parallel_for((int)tgi_at_most(threads, items), items, by_planes ? tgi_col2im_planes : tgi_col2im_range, m);
