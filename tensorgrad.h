@@ -49356,10 +49356,9 @@ typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t
 #define TGI_PARALLEL_FOR(threads)
 #endif
 
-/* The work of an element, in multiply-adds of a product (see tgi_threads_for).  The least that is shared out is 131072
-   floats that are read, as for a sum (5 us); 65536 that are moved; 43691 that are read, used and written (4 us); and
-   16384 of which a function is computed.  Loops of an op all share out from one size on: each thread then finds in its
-   own cache its part of what the last one wrote (pairwise_distance f32 2048x32), and to read another's takes longer. */
+/* The work of an element, in multiply-adds of a product (see tgi_threads_for): 131072 floats that are read are shared
+   out, as for a sum (5 us), 65536 that are moved, 43691 that are used and written (4 us), 16384 of which a function is
+   computed.  To read what another thread has just written takes longer, so that the loops of an op have one size. */
 #define TGI_READ_WORK 2.0
 #define TGI_MOVE_WORK 4.0
 #define TGI_LIGHT_WORK 6.0
@@ -50962,8 +50961,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 /* ---- sums with what is there ---- */
 
 /* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, since all y[i] may be one element (y_step 0).
-   Where they have gaps, the loop of the type pays for
-   conv_transpose2d f64 8x16x8x8,16x8x4x4,8 dims=2 dims2=1. */
+   Where they have gaps, the loop of the type pays for conv_transpose2d f64 8x16x8x8,16x8x4x4,8 dims=2 dims2=1. */
 #define TGI_APART(type, from, i) (*(type *)(void *)(from + i * from##_step))
 static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
 {
@@ -52701,31 +52699,62 @@ static bool tgi_strided_indices_are_in(const char *at, int64_t step, bool wide, 
     return outside >> 63 == 0;
 }
 
-/* A run with an index outside is read again, one by one: for the message, and where one number is spared. */
+typedef struct {
+    tgi_iter iter; /* of the indices */
+    int64_t least, size;
+    int *outside; /* set to 1 where an index is not in [least, size) */
+    const tgi_kernels *kernels;
+} tgi_check_job;
+
+/* Items: indices. */
+static void tgi_index_check_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_check_job *const job = (const tgi_check_job *)job_;
+    const tgi_iter *const iter = &job->iter;
+    const int64_t step = iter->stride[0][iter->ndim - 1];
+    const bool wide = iter->dtype[0] == TG_I64, direct = wide && step == 8;
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        run = tgi_cursor_run(&cursor, iter, end - first);
+        const int64_t *const at = (const int64_t *)(const void *)cursor.at[0];
+        if (!(direct ? job->kernels->indices_are_in(at, run, job->least, job->size)
+                     : tgi_strided_indices_are_in(cursor.at[0], step, wide, run, job->least, job->size))) {
+            TGI_ATOMIC_STORE(job->outside, 1);
+            return;
+        }
+        tgi_cursor_advance(&cursor, iter, run);
+    }
+}
+
+/* Where an index is outside, all are read again, one by one: for the message, and where one number is spared. */
 static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
                                 int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
 {
-    const tgi_kernels *const kernels = tgi_kernels_of(S);
-    const bool wide = index.dtype == TG_I64;
-    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
-    tgi_iter iter;
-    tgi_iter_init(&iter, ndim, dim, 1, &index, false);
-    const int64_t length = iter.dim[iter.ndim - 1], step = iter.stride[0][iter.ndim - 1];
+    int outside = 0;
+    tgi_check_job job;
+    job.least = message == TGI_INDEX_FROM_END ? -size : 0;
+    job.size = size;
+    job.outside = &outside;
+    job.kernels = tgi_kernels_of(S);
+    tgi_iter_init(&job.iter, ndim, dim, 1, &index, false);
     (void)now;
-    if (iter.numel == 0) return true;
-    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t row = 0; row < iter.numel; row += length) {
-        const int64_t *const first = (const int64_t *)(const void *)cursor.at[0];
-        const bool inside = wide && step == 8
-                                ? kernels->indices_are_in(first, length, least, size)
-                                : tgi_strided_indices_are_in(cursor.at[0], step, wide, length, least, size);
-        for (int64_t i = 0; !inside && i < length; ++i) {
-            const int64_t at = tgi_index_at(cursor.at[0] + i * step, wide);
-            if ((at >= least && at < size) || (spared && at == *spared)) continue;
+    const int64_t numel = job.iter.numel;
+    if (numel == 0) return true;
+    const double work = axis > 0 ? TGI_LIGHT_WORK * (double)numel : 0; /* along dim 0 one thread may scatter next */
+    tgi_parallel_for(tgi_parts_for(S, work, numel), numel, tgi_index_check_range, &job);
+    if (!outside) return true;
+    tgi_cursor cursor = tgi_cursor_at(&job.iter, 0);
+    for (int64_t first = 0, run; first < numel; first += run) {
+        run = tgi_cursor_run(&cursor, &job.iter, numel - first);
+        for (int64_t i = 0; i < run; ++i) {
+            const int64_t step = job.iter.stride[0][job.iter.ndim - 1];
+            const int64_t at = tgi_index_at(cursor.at[0] + i * step, index.dtype == TG_I64);
+            if ((at >= job.least && at < size) || (spared && at == *spared)) continue;
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
-                            tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
+                            tgi_text_of_bad_index(message, at, first + i, axis, size, "").text);
         }
-        tgi_cursor_advance(&cursor, &iter, length);
+        tgi_cursor_advance(&cursor, &job.iter, run);
     }
     return true;
 }
@@ -53017,7 +53046,7 @@ static void tgi_index_range(const void *job_, int thread, int64_t first, int64_t
 /* like, x: which operands of rows they are; index is operand 2.  Of rows of x that are written, each thread has a part,
    of so many bytes at least, twice as many where indices move single elements: with two parts in a line of the cache,
    each thread would wait for the other. */
-enum { TGI_INDEX_SHARE = 1024 };
+enum { TGI_INDEX_SHARE = 1024, TGI_INDEX_PLANES = 16 };
 static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, tgi_scatter_kind kind,
                           tgi_index_fn loop)
 {
@@ -53041,7 +53070,9 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.loop = loop;
     const int inner = others->ndim - 1;
     job.whole = others->stride[0][inner] == size && others->stride[1][inner] == size && others->stride[2][inner] == 0;
-    job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
+    const int64_t moved = others->numel / (job.whole ? others->dim[inner] : 1); /* by each index */
+    const bool planes = moved >= TGI_INDEX_PLANES && tgi_row_is_inside(&job);
+    job.by_rows = like == 0 && rows->length > moved && !planes;
     const int64_t items = job.by_rows ? rows->length : others->numel;
     /* To move an element by its index takes as long as to move four (pad_mode f16 8x16x16x16, max_unpool f64). */
     int parts = tgi_parts_for(S, (job.whole ? TGI_MOVE_WORK : 4 * TGI_MOVE_WORK) * numel, items);

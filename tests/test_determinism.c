@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #endif
 
-enum { ROWS = 600, COLS = 700, OPS = 38 };
+enum { ROWS = 600, COLS = 700, OPS = 41 };
 
 /* Both gradients of a convolution of x to so many maps, one after the other. */
 static tg_tensor *convolution_gradients(tg_tensor *x, int64_t maps)
@@ -103,6 +103,11 @@ static tg_tensor *result(int k)
         y = tg_sum(tg_square(tg_glu(x, 0)));
         return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
     case 36: return convolution_gradients(tg_reshape(a, TG_SHAPE(7, 60, 25, 40)), 33); /* by tiles of windows */
+    case 37: return tg_mean_dim(tg_view(a, TG_SHAPE(2, ROWS * COLS / 2)), 0, false);
+    case 38: /* few long rows */
+        x = tg_view(a, TG_SHAPE(10, ROWS * COLS / 10));
+        return tg_pairwise_distance(x, tg_flip(x, TG_DIMS(0)), 2, 1e-6, false);
+    case 39: return tg_pad_mode(tg_reshape(a, TG_SHAPE(60, 10, 28, 25)), TG_DIMS(2, 1, 3, 2), "reflect");
     default: /* a gradient through most of them */
         x = tg_set_requires_grad(a, true);
         y = tg_gelu(tg_layer_norm(tg_matmul(tg_softmax(x, 1), b), 1, NULL, NULL, 1e-5), true);
@@ -178,6 +183,51 @@ TEST(a_child_of_fork_computes_the_same)
 }
 #endif
 #endif
+
+/* Means that several threads divide, against sums that are divided: the last of them are of sums that only their halves
+   show to be finite. */
+TEST(means_on_threads)
+{
+    enum { N = 70001 };
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16};
+    tg_set_num_threads(3);
+    for (int i = 0; i < 3; ++i) {
+        tg_tensor *x = tg_to_dtype(tg_randn_on(TG_SHAPE(3, N), TG_F32, TG_CPU), dtypes[i]);
+        const tg_dtype wide = dtypes[i] == TG_BF16 ? TG_F32 : dtypes[i];
+        tg_tensor *sum = tg_sum_dim(tg_to_dtype(x, wide), 0, false);
+        CHECK(tg_equal(tg_mean_dim(x, 0, false), tg_to_dtype(tg_div_scalar(sum, 3), dtypes[i])));
+        const double most = dtypes[i] == TG_F64 ? 1.5e308 : ldexp(1, 127);
+        tg_fill_(tg_narrow(x, 1, N - 2, 2), most);
+        tg_tensor *last = tg_to_dtype(tg_narrow(tg_mean_dim(x, 0, false), 0, N - 2, 2), TG_F64);
+        CHECK(fabs(tg_get(last, TG_INDEX(0)) / most - 1) < 1e-2 && fabs(tg_get(last, TG_INDEX(1)) / most - 1) < 1e-2);
+        tg_set(x, TG_INDEX(1, N - 1), (double)NAN);
+        CHECK(isnan(tg_get(tg_mean_dim(x, 0, false), TG_INDEX(N - 1))));
+    }
+    tg_set_num_threads(0);
+}
+
+/* An index outside is found in whichever part it is, also in one with gaps, and named by its place. */
+TEST(indices_are_checked_on_threads)
+{
+    enum { N = 303 };
+    tg_tensor *x = tg_randn_on(TG_SHAPE(N, N), TG_F32, TG_CPU);
+    tg_set_num_threads(3);
+    for (int wide = 0; wide < 2; ++wide) {
+        for (int gaps = 0; gaps < 2; ++gaps) {
+            tg_tensor *index = tg_zeros_on(TG_SHAPE(N, gaps ? 2 * N : N), wide ? TG_I64 : TG_I32, TG_CPU);
+            if (gaps) index = tg_slice(index, 1, 0, 2 * N, 2);
+            CHECK(tg_equal(tg_gather(x, 1, index), tg_expand(tg_narrow(x, 1, 0, 1), TG_SHAPE(N, N))));
+            for (int k = 0; k < 3; ++k) {
+                const int64_t at[3] = {0, N / 2, N - 1};
+                tg_set(index, TG_INDEX(at[k], at[k]), k == 1 ? -1 : N);
+                CHECK_FAILS(tg_gather(x, 1, index), k == 1 ? "index -1 is out of bounds for dimension 1"
+                                                           : "index 303 is out of bounds for dimension 1");
+                tg_set(index, TG_INDEX(at[k], at[k]), 5);
+            }
+        }
+    }
+    tg_set_num_threads(0);
+}
 
 static tg_tensor *softmax_gradient(tg_tensor *x, tg_tensor *g)
 {
@@ -392,6 +442,8 @@ int main(int argc, char **argv)
     RUN(numbers_do_not_depend_on_their_neighbours);
     RUN(many_rows);
     if (tg_device_equal(HERE, TG_CPU) && !one_thread) RUN(large_results);
+    if (tg_device_equal(HERE, TG_CPU)) RUN(means_on_threads);
+    if (tg_device_equal(HERE, TG_CPU)) RUN(indices_are_checked_on_threads);
 #if defined(_OPENMP) && (defined(__unix__) || defined(__APPLE__))
     if (tg_device_equal(HERE, TG_CPU) && !one_thread) RUN(a_child_of_fork_computes_the_same); /* a child has no GPU */
 #else
