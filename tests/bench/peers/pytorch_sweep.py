@@ -500,6 +500,17 @@ def arranged(shape, layout, dtype, seed, classes, positive):
     return x.expand(shape) if layout == "e" else x
 
 
+def shared_with(gradient, results):
+    """Which results lie in the memory of the gradient or of an earlier result, or repeat elements: those of add and sum
+    do.  They are copied, as backward() does for .grad: ours are memory of the caller's own."""
+    seen, shared = {gradient.untyped_storage().data_ptr()}, []
+    for i, t in enumerate(results):
+        if t.untyped_storage().data_ptr() in seen or any(n > 1 and s == 0 for n, s in zip(t.shape, t.stride())):
+            shared.append(i)
+        seen.add(t.untyped_storage().data_ptr())
+    return shared
+
+
 class Cell:
     def __init__(self, text):
         op, dtype, inputs, *words = text.split(" ")
@@ -544,10 +555,12 @@ class Cell:
         if not self.backward:
             return call
         leaves, gradient, gradients = self.leaves, self.gradient, torch.autograd.grad
+        shared = shared_with(gradient, gradients(self.output(), leaves, gradient))
 
         def both():
             y = call()
-            return gradients(y[0] if isinstance(y, tuple) else y, leaves, gradient)
+            results = gradients(y[0] if isinstance(y, tuple) else y, leaves, gradient)
+            return [results[i].clone(memory_format=torch.contiguous_format) for i in shared] if shared else results
         return both
 
     def about(self):
