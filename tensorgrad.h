@@ -48479,8 +48479,8 @@ typedef struct {
    be NULL.  Results are doubles or, of integers, int64_t.  fold: *result = the combination of *result and x [n].
    across: result [n] = the combination of each result[i] with column i of x [rows, n], n <= TGI_REDUCE_WIDTH; step in
    bytes, from row to row.
-   rows: fold for each row of x [rows, n], where n is a multiple of TGI_LANES and, of sums, TGI_SUM_BLOCK at most;
-   result [rows].  NULL: there is none, and none of products of f32 where it would not be faster. */
+   rows: fold for each row of x [rows, n], where n is a multiple of TGI_LANES and, of sums and products, TGI_SUM_BLOCK
+   at most; result [rows].  NULL: there is none. */
 typedef void (*tgi_fold_of_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
 typedef struct {
     void (*fold[7])(void *result, const void *x, int64_t n);
@@ -50489,8 +50489,9 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
            tgi_fold_across      row by row, all outputs at once, where these lie closer together or rows are short
        tgi_reduce_pieces combines the accumulators of the pieces, two by two, and stores the results.
    (1) The order of the additions depends on the shapes and strides alone, not on threads.
-   (2) Floats accumulate in doubles, those of a block of TGI_SUM_BLOCK in floats; integers in int64_t, bool and
-       short integers of a block in as much as that needs.  The result is rounded once, to the dtype of the output.
+   (2) Sums and products of floats accumulate in doubles, those of a block of TGI_SUM_BLOCK in floats; integers in
+       int64_t, bool and short integers of a block in as much as that needs.  The result is rounded once, to the dtype
+       of the output.
    (3) Without elements to reduce, the result is the identity of the kind.
    To add a kind: a name in tgi_reduction, its row in TGI_REDUCTIONS (ENTRIES), at the same place; and its loop in
    tensorgrad_cuda.cu. */
@@ -50522,6 +50523,7 @@ typedef struct {
     void (*across_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
     void (*across_sums)(void *result, const void *x, int64_t step, int64_t rows, int64_t n); /* of accumulators */
     tgi_accumulator identity;
+    bool rounds, multiplies; /* a sum or product of floats; a product */
     tg_dtype compute, sum; /* of elements and of accumulators */
     int64_t block;         /* elements of a call of fold: a sum in lanes of few bits is of so many at most */
     tgi_iter kept, reduced;
@@ -50754,9 +50756,9 @@ static bool tgi_reduces_one(const tgi_reduce *r)
 /* A call of a kernel for each row is worth it if a row has so many numbers at least, and there are so many at most. */
 enum { TGI_LONG_ROW = 256, TGI_CHAINED_ROWS = 16 };
 
-/* The op of which the reduction of rows is the elementwise result, row after row, to the last bit, if the elements of a
-   row are neighbours; else -1.  The product of two floats, which a double holds, is rounded once in either way; of a
-   few more rows there are the extremes, which nothing rounds (amax_dim f32 4x16384 dim=0). */
+/* The op that reduces rows one after the other, if the elements of a row are neighbours; else -1.  That is worth it for
+   the extremes of a few rows (amax_dim f32 4x16384 dim=0) and for products of four at most, which leave the range of
+   floats no sooner than in blocks (prod_dim f32 4x16384 dim=0). */
 static int tgi_op_of_rows(const tgi_reduce *r, int *dim)
 {
     const tg_dtype dtype = r->in.dtype;
@@ -50773,7 +50775,7 @@ static int tgi_op_of_rows(const tgi_reduce *r, int *dim)
     if (dtype != r->out.dtype || (dtype != TG_F32 && dtype != TG_F64) || tgi_lacks_loops(dtype)) return -1;
     if (!two && r->out.stride[last] != 1) return -1;
     return r->kind == TGI_AMAX ? TGI_OP_maximum : r->kind == TGI_AMIN ? TGI_OP_minimum
-                                                : two && r->kind == TGI_PROD ? TGI_OP_mul : -1;
+                                                : r->rdim[*dim] <= 4 && r->kind == TGI_PROD ? TGI_OP_mul : -1;
 }
 
 /* out = the op of the two elements along that reduced dim. */
@@ -50886,10 +50888,12 @@ static bool tgi_reduce_elements(tgi_thread *S, const tgi_reduce *reduce)
     const tgi_reduction_row *const row = &job.kernels->reductions[reduce->kind];
     const int column = tgi_reduction_column(row, reduce->kind, &in.dtype, &job.compute);
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
-    job.block = reduce->kind != TGI_SUM ? INT64_MAX : TGI_SUM_BLOCK * (tgi_bytes_of(job.compute) == 1 ? 16 : 1);
+    job.multiplies = reduce->kind == TGI_PROD;
+    const bool in_blocks = reduce->kind == TGI_SUM || job.multiplies;
+    job.rounds = in_blocks && job.sum == TG_F64;
+    job.block = !in_blocks ? INT64_MAX : TGI_SUM_BLOCK * (tgi_bytes_of(job.compute) == 1 ? 16 : 1);
     job.fold = reduce->squares ? job.kernels->squares[in.dtype == TG_F64] : row->fold[column];
-    job.fold_rows = reduce->squares ? job.kernels->squares_rows[in.dtype == TG_F64]
-                                    : row->rows[column];
+    job.fold_rows = reduce->squares ? job.kernels->squares_rows[in.dtype == TG_F64] : row->rows[column];
     job.across_rows = row->across[column];
     job.across_sums = row->across[tgi_compute_index(job.sum)];
     if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
@@ -63892,8 +63896,8 @@ TGI_PASS_BEGIN
 /* ---- reductions ----
 
    The loops are tgi_fold_row and tgi_fold_rows_across of KERNELS; a row here is what they fold.  `part` is the type of
-   the lanes: sums of floats are in floats over `block` elements at most, those of a row or eight of a column; the
-   largest of floats is exact in floats; products, which may leave the range of a float on their way, are in doubles. */
+   the lanes: sums and products of floats are in floats over `block` elements at most, those of a row or eight of a
+   column; the largest of floats is exact. */
 #ifndef TGI_LIGHT_AS_AVX2
 #ifndef TGI_FOLD
 #define TGI_LANE(name, lane_of, type, part, sum, identity, combination, flag, notes)                                 \
@@ -63985,7 +63989,7 @@ TGI_NOTE(f64, double, uint64_t)
 #define TGI_FOLDS(name, ...) TGI_FOLDS_##name(name, __VA_ARGS__)
 #define TGI_FOLDS_sum(...) \
     TGI_FOLDS_OF(float, int32_t, TGI_AS_GIVEN, NONE, TGI_FOLD_BYTES, TGI_SIGNED_SUMS, __VA_ARGS__)
-#define TGI_FOLDS_prod(...) TGI_FOLDS_OF(double, int64_t, TGI_AS_GIVEN, NONE, TGI_FOLD, TGI_NO_FOLDS, __VA_ARGS__)
+#define TGI_FOLDS_prod(...) TGI_FOLDS_OF(float, int64_t, TGI_AS_GIVEN, NONE, TGI_FOLD, TGI_NO_FOLDS, __VA_ARGS__)
 #define TGI_FOLDS_amax(...) \
     TGI_FOLDS_OF(float, uint8_t, TGI_LARGER_OF_TWO, NANS, TGI_FOLD, TGI_SIGNED_LARGEST, __VA_ARGS__)
 #define TGI_FOLDS_amin(...) \
@@ -63999,16 +64003,8 @@ TGI_NOTE(f64, double, uint64_t)
 #define TGI_SIGNED_ROW_prod(loop) , NULL, NULL, NULL
 #define TGI_SIGNED_ROW_any TGI_SIGNED_ROW_prod
 #define TGI_SIGNED_ROW_all TGI_SIGNED_ROW_prod
-#define TGI_F32_FOLD_sum TGI_LIGHT
-#define TGI_F32_FOLD_prod(loop) TGI_LOOP_##loop
-#define TGI_LOOP_prod_fold_f32 TGI_V(prod_fold_f32)
-#define TGI_LOOP_prod_across_f32 TGI_V(prod_across_f32)
-#define TGI_F32_FOLD_amax TGI_LIGHT
-#define TGI_F32_FOLD_amin TGI_LIGHT
-#define TGI_F32_FOLD_any TGI_LIGHT
-#define TGI_F32_FOLD_all TGI_LIGHT
-#define TGI_REDUCTION_LOOPS(name, loop)                                                                                \
-    {TGI_F32_FOLD_##name(loop##_f32), TGI_LIGHT(loop##_f64), TGI_LIGHT(loop##_i64),                                    \
+#define TGI_REDUCTION_LOOPS(name, loop)                                               \
+    {TGI_LIGHT(loop##_f32), TGI_LIGHT(loop##_f64), TGI_LIGHT(loop##_i64),             \
      TGI_LIGHT(loop##_u8) TGI_SIGNED_ROW_##name(loop)}
 #define TGI_REDUCTION_ROW(name, ...) \
     {TGI_REDUCTION_LOOPS(name, name##_fold), TGI_REDUCTION_LOOPS(name, name##_across), TGI_KIND_ROWS_##name},
@@ -64016,7 +64012,7 @@ TGI_NOTE(f64, double, uint64_t)
 #define TGI_ROWS_OF_KIND(name, f32, f64, i64, i32) \
     {f32(name##_rows_f32), f64(name##_rows_f64), i64(name##_rows_i64), NULL, NULL, NULL, i32(name##_rows_i32)}
 #define TGI_KIND_ROWS_sum TGI_ROWS_OF_KIND(sum, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF, TGI_NO_ROWS)
-#define TGI_KIND_ROWS_prod TGI_ROWS_OF_KIND(prod, TGI_ROWS_OF_PRODUCTS, TGI_ROWS_OF, TGI_NO_ROWS, TGI_NO_ROWS)
+#define TGI_KIND_ROWS_prod TGI_ROWS_OF_KIND(prod, TGI_ROWS_OF, TGI_ROWS_OF, TGI_NO_ROWS, TGI_NO_ROWS)
 #define TGI_KIND_ROWS_amax TGI_ROWS_OF_KIND(amax, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF)
 #define TGI_KIND_ROWS_amin TGI_ROWS_OF_KIND(amin, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF, TGI_ROWS_OF)
 #define TGI_KIND_ROWS_any {NULL}
@@ -64040,8 +64036,6 @@ TGI_REDUCTIONS(TGI_FOLDS)
 #endif
 TGI_SQUARES(f32, float)
 TGI_SQUARES(f64, double)
-#else /* vectors of doubles twice as long halve the time of products in doubles alone (prod f32 65536) */
-TGI_FOLD(prod, f32, float, double, double, 1, a *x, uint32_t, NONE)
 #endif
 
 /* ---- folds of several rows ----
@@ -64050,7 +64044,7 @@ TGI_FOLD(prod, f32, float, double, double, 1, a *x, uint32_t, NONE)
    eight rows go together, or four of parts of eight bytes.  The lanes of each row are combined into one vector.  Then
    each step takes two vectors, puts the lower halves of what is left of their rows into one and the upper halves into
    another, and combines these, until one vector has a part of each row.  The order within a row is that of
-   tgi_fold_row.  Products of f32, which are conversions above all, have vectors twice as long.
+   tgi_fold_row.
 
    A vector is of one type here; these functions know its parts:
            start   *lane = what changes nothing
@@ -64058,22 +64052,16 @@ TGI_FOLD(prod, f32, float, double, double, 1, a *x, uint32_t, NONE)
            join    *lane = the combinations of its parts and those of another
            note    *odd becomes other than 0 if an element of x or of y is NaN; NULL: nobody asks */
 #undef TGI_ROWS_OF
-#undef TGI_ROWS_OF_PRODUCTS
 #define TGI_ROWS_OF(loop) NULL
-#define TGI_ROWS_OF_PRODUCTS(loop) NULL
 #ifdef TGI_AGAIN
 #undef TGI_ROWS_OF
 #define TGI_ROWS_OF TGI_LIGHT
+#ifndef TGI_LIGHT_AS_AVX2
 typedef int64_t TGI_V(lane) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
 typedef void (*TGI_V(lane_start))(TGI_V(lane) *lane);
 typedef void (*TGI_V(lane_take))(TGI_V(lane) *lane, const char *x);
 typedef void (*TGI_V(lane_join))(TGI_V(lane) *lane, const TGI_V(lane) *other);
 typedef void (*TGI_V(lane_note))(TGI_V(lane) *odd, const TGI_V(lane) *x, const TGI_V(lane) *y);
-#ifdef TGI_LIGHT_AS_AVX2
-typedef int64_t TGI_V(eight_parts) __attribute__((__vector_size__(64)));
-#else
-typedef int32_t TGI_V(eight_parts) __attribute__((__vector_size__(32)));
-#endif
 
 /* *row = the lanes of x [n], combined; n is a multiple of TGI_LANES.  each: parts of a vector; size: of an element. */
 TGI_ALWAYS_INLINE void TGI_V(fold_to_vector)(TGI_V(lane_start) start, TGI_V(lane_take) take, TGI_V(lane_join) join,
@@ -64112,7 +64100,7 @@ TGI_ALWAYS_INLINE void TGI_V(fold_to_vector)(TGI_V(lane_start) start, TGI_V(lane
 /* row [8], of eight parts each: row[0] = the combination of the parts of each. */
 TGI_ALWAYS_INLINE void TGI_V(fold_eight)(TGI_V(lane_join) join, TGI_V(lane) *row)
 {
-    typedef TGI_V(eight_parts) parts;
+    typedef int32_t parts __attribute__((__vector_size__(32)));
     for (int k = 0; k < 4; ++k) {
         const parts a = (parts)row[k], b = (parts)row[k + 4];
         const TGI_V(lane) high = (TGI_V(lane))TGI_PLACES(a, b, parts, 4, 5, 6, 7, 12, 13, 14, 15);
@@ -64132,7 +64120,6 @@ TGI_ALWAYS_INLINE void TGI_V(fold_eight)(TGI_V(lane_join) join, TGI_V(lane) *row
 }
 
 /* row [4], of four parts each: row[0] = the combination of the parts of each. */
-#ifndef TGI_LIGHT_AS_AVX2
 TGI_ALWAYS_INLINE void TGI_V(fold_four)(TGI_V(lane_join) join, TGI_V(lane) *row)
 {
     typedef int64_t parts __attribute__((__vector_size__(32)));
@@ -64147,7 +64134,6 @@ TGI_ALWAYS_INLINE void TGI_V(fold_four)(TGI_V(lane_join) join, TGI_V(lane) *row)
     row[0] = (TGI_V(lane))TGI_PLACES(a, b, parts, 0, 4, 2, 6);
     join(row, &high);
 }
-#endif
 
 /* result [rows] = the combination of each with its row of x [rows, n]: see tgi_reduction_row.  Rows beside one with a
    noted NaN go one by one, by `fold`. */
@@ -64170,9 +64156,7 @@ TGI_ALWAYS_INLINE void TGI_V(fold_rows)(TGI_V(lane_start) start, TGI_V(lane_take
             continue;
         }
         if (each == 8) TGI_V(fold_eight)(join, row);
-#ifndef TGI_LIGHT_AS_AVX2
         else TGI_V(fold_four)(join, row);
-#endif
         for (int64_t k = 0; k < many; ++k)
             end(result, k, (const char *)&row[0] + k * (int64_t)(sizeof row[0] / (size_t)each), &none);
     }
@@ -64213,11 +64197,13 @@ TGI_ALWAYS_INLINE void TGI_V(fold_rows)(TGI_V(lane_start) start, TGI_V(lane_take
 /* All kinds, for this dtype; max and min: instructions. */
 #define TGI_FOLD_ROWS_OF(dtype, type, each, parts, max, min, compare)                                  \
     TGI_LANE_START(lane_sum_##dtype, parts, 0)                                                         \
+    TGI_LANE_START(lane_prod_##dtype, parts, 1)                                                        \
     TGI_LANE_START(lane_max_##dtype, parts, -(type)HUGE_VAL)                                           \
     TGI_LANE_START(lane_min_##dtype, parts, (type)HUGE_VAL)                                            \
     TGI_LANE_TAKE(lane_take_##dtype, parts, a)                                                         \
     TGI_LANE_TAKE(lane_square_##dtype, parts, a * a)                                                   \
     TGI_LANE_JOIN(lane_sum_##dtype, parts, a + x)                                                      \
+    TGI_LANE_JOIN(lane_prod_##dtype, parts, a * x)                                                     \
     TGI_LANE_JOIN(lane_max_##dtype, parts, max(x, a))                                                  \
     TGI_LANE_JOIN(lane_min_##dtype, parts, min(x, a))                                                  \
     TGI_LANE_NOTE(lane_note_##dtype, parts, compare)                                                   \
@@ -64225,6 +64211,8 @@ TGI_ALWAYS_INLINE void TGI_V(fold_rows)(TGI_V(lane_start) start, TGI_V(lane_take
                   lane_sum_##dtype##_join, NULL, sum_fold)                                             \
     TGI_FOLD_ROWS(squares_rows, sum, dtype, type, each, lane_sum_##dtype##_start, lane_square_##dtype, \
                   lane_sum_##dtype##_join, NULL, squares)                                              \
+    TGI_FOLD_ROWS(prod_rows, prod, dtype, type, each, lane_prod_##dtype##_start, lane_take_##dtype,    \
+                  lane_prod_##dtype##_join, NULL, prod_fold)                                           \
     TGI_FOLD_ROWS(amax_rows, amax, dtype, type, each, lane_max_##dtype##_start, lane_take_##dtype,     \
                   lane_max_##dtype##_join, TGI_V(lane_note_##dtype), amax_fold)                        \
     TGI_FOLD_ROWS(amin_rows, amin, dtype, type, each, lane_min_##dtype##_start, lane_take_##dtype,     \
@@ -64250,16 +64238,12 @@ TGI_ALWAYS_INLINE void TGI_V(fold_rows)(TGI_V(lane_start) start, TGI_V(lane_take
     TGI_FOLD_ROWS(amin_rows, amin, dtype, type, each, lane_min_##dtype##_start, lane_take_##dtype,     \
                   lane_min_##dtype##_join, NULL, amin_fold)
 #endif
-#ifndef TGI_LIGHT_AS_AVX2
 typedef float TGI_V(floats_8) __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
 typedef double TGI_V(doubles_4) __attribute__((__vector_size__(32), __aligned__(8), __may_alias__));
 TGI_FOLD_ROWS_OF(f32, float, 8, TGI_V(floats_8), __builtin_ia32_maxps256, __builtin_ia32_minps256,
                  __builtin_ia32_cmpps256)
 TGI_FOLD_ROWS_OF(f64, double, 4, TGI_V(doubles_4), __builtin_ia32_maxpd256, __builtin_ia32_minpd256,
                  __builtin_ia32_cmppd256)
-TGI_LANE_START(lane_prod_f64, TGI_V(doubles_4), 1)
-TGI_LANE_JOIN(lane_prod_f64, TGI_V(doubles_4), a * x)
-TGI_FOLD_ROWS(prod_rows, prod, f64, double, 4, lane_prod_f64_start, lane_take_f64, lane_prod_f64_join, NULL, prod_fold)
 typedef int32_t TGI_V(words_8) __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
 typedef int64_t TGI_V(words_4) __attribute__((__vector_size__(32), __aligned__(8), __may_alias__));
 typedef uint64_t TGI_V(counts_4) __attribute__((__vector_size__(32), __aligned__(8), __may_alias__));
@@ -64268,49 +64252,6 @@ TGI_WHOLE_ROWS_OF(i64, int64_t, 4, TGI_V(words_4), TGI_CHOSEN_MAX, TGI_CHOSEN_MI
 TGI_LANE_START(lane_sum_i64, TGI_V(counts_4), 0)
 TGI_LANE_JOIN(lane_sum_i64, TGI_V(counts_4), a + x) /* unsigned, since it may wrap */
 TGI_FOLD_ROWS(sum_rows, sum, i64, int64_t, 4, lane_sum_i64_start, lane_take_i64, lane_sum_i64_join, NULL, sum_fold)
-#elif defined(TGI_TABLES)
-#undef TGI_ROWS_OF_PRODUCTS
-#define TGI_ROWS_OF_PRODUCTS TGI_V
-typedef float TGI_V(floats_8) __attribute__((__vector_size__(32), __aligned__(4), __may_alias__));
-typedef double TGI_V(doubles_8) __attribute__((__vector_size__(64), __aligned__(8), __may_alias__));
-TGI_ALWAYS_INLINE void TGI_V(lane_widen)(TGI_V(lane) *lane, const char *x)
-{
-    const TGI_V(doubles_8) none = {0};
-    const TGI_V(floats_8) a = *(const TGI_V(floats_8) *)(const void *)x;
-    *lane = (TGI_V(lane))__builtin_ia32_cvtps2pd512_mask(a, none, TGI_ALL_8, 4);
-}
-TGI_LANE_START(lane_prod_f32, TGI_V(doubles_8), 1)
-TGI_LANE_JOIN(lane_prod_f32, TGI_V(doubles_8), a * x)
-TGI_FOLD_ROWS(prod_rows, prod, f32, float, 8, lane_prod_f32_start, lane_widen, lane_prod_f32_join, NULL, prod_fold)
-
-/* prod_across of f32, but eight floats are converted from where they lie: a loop that the compiler makes loads sixteen
-   and has to take them apart (prod_dim f32 16x4096 dim=0).  Of `many` rows, 4 or 8, and n columns, a multiple of 8, in
-   the order of tgi_fold_some_rows. */
-TGI_ALWAYS_INLINE void TGI_V(prod_columns_f32)(double *result, const char *x, int64_t step, int many, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += 8) {
-        TGI_V(lane) row[8], *const sum = (TGI_V(lane) *)(void *)(result + i);
-        TGI_UNROLL
-        for (int k = 0; k < many; ++k) TGI_V(lane_widen)(row + k, x + k * step + i * (int)sizeof(float));
-        TGI_UNROLL
-        for (int k = 0; k < many; k += 2) TGI_V(lane_prod_f32_join)(row + k, row + k + 1);
-        TGI_UNROLL
-        for (int k = 0; k < many; k += 4) TGI_V(lane_prod_f32_join)(row + k, row + k + 2);
-        if (many == 8) TGI_V(lane_prod_f32_join)(row, row + 4);
-        TGI_V(lane_prod_f32_join)(sum, row);
-    }
-}
-static void TGI_V(prod_across_f32_by_8)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)
-{
-    const int64_t whole = n / 8 * 8;
-    const char *at = (const char *)x;
-    if (whole < n) TGI_V(prod_across_f32)((double *)result + whole, (const float *)x + whole, step, rows, n - whole);
-    for (; rows >= 8; rows -= 8, at += 8 * step) TGI_V(prod_columns_f32)((double *)result, at, step, 8, whole);
-    if (rows == 4) TGI_V(prod_columns_f32)((double *)result, at, step, 4, whole);
-    else if (rows > 0) TGI_V(prod_across_f32)(result, at, step, rows, whole);
-}
-#undef TGI_LOOP_prod_across_f32
-#define TGI_LOOP_prod_across_f32 TGI_V(prod_across_f32_by_8)
 #endif
 #endif
 static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};

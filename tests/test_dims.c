@@ -365,14 +365,18 @@ TEST(reductions_of_rows_together)
     }
 }
 
-/* The sum of a row, which is rounded, has the bits of that of the row alone. */
+/* The sum and the product of a row, which are rounded, have the bits of those of the row alone. */
 TEST(sums_of_rows_beside_others)
 {
     static const int64_t lengths[] = {128, 512, 544, 1024, 1056};
     for (int i = 0; i < 5; ++i) {
         TG_SCOPE;
         tg_tensor *x = tg_randn_on(TG_SHAPE(9, lengths[i]), TG_F32, HERE), *sum = tg_sum_dim(x, 1, false);
-        for (int r = 0; r < 9; ++r) CHECK(is_exactly(tg_select(sum, 0, r), tg_sum(tg_select(x, 0, r))));
+        tg_tensor *near_one = tg_exp(tg_mul_scalar(x, 0.1)), *product = tg_prod_dim(near_one, 1, false);
+        for (int r = 0; r < 9; ++r) {
+            CHECK(is_exactly(tg_select(sum, 0, r), tg_sum(tg_select(x, 0, r))));
+            CHECK(is_exactly(tg_select(product, 0, r), tg_prod(tg_select(near_one, 0, r))));
+        }
     }
 }
 
