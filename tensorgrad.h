@@ -50559,7 +50559,46 @@ static void tgi_fold_runs(const tgi_reduce_job *job, const char *x, int64_t step
     for (int64_t i = 0; i < rows; ++i) tgi_fold_run(job, x + i * step, n, sums + i);
 }
 
-/* Folds elements [first, end) of the reduced dims of one output into *sum; base: the output's offset in bytes. */
+/* Folds n elements at x, `times` times, into *sum, by blocks as tgi_fold_run does: each block is read once. */
+enum { TGI_FOLD_AGAIN = 64 };
+static void tgi_fold_row_again(const tgi_reduce_job *job, const char *x, int64_t n, int64_t times, tgi_accumulator *sum)
+{
+    tgi_accumulator part[TGI_FOLD_AGAIN];
+    int64_t blocks = 0;
+    double y = sum->f64;
+    for (int64_t done = 0; done < n; done += job->block, ++blocks) {
+        part[blocks] = job->identity;
+        job->fold(&part[blocks], x + done * tgi_bytes_of(job->compute), tgi_at_most(n - done, job->block));
+    }
+    for (int64_t t = 0; t < times; ++t) {
+        for (int64_t b = 0; b < blocks; ++b) y = job->multiplies ? y * part[b].f64 : y + part[b].f64;
+    }
+    sum->f64 = y;
+}
+
+/* sums [n]: each combined with its part `times` times.  Sixteen stay in registers. */
+TGI_LOOPS_BEGIN
+static void tgi_fold_columns_again(bool multiplies, tgi_accumulator *sums, const tgi_accumulator *parts, int64_t n,
+                                   int64_t times)
+{
+    enum { TOGETHER = 16 };
+    for (int64_t i = 0, many; i < n; i += many) {
+        double sum[TOGETHER] = {0}, part[TOGETHER] = {0};
+        many = tgi_at_most(n - i, TOGETHER);
+        for (int64_t k = 0; k < many; ++k) sum[k] = sums[i + k].f64, part[k] = parts[i + k].f64;
+        for (int64_t t = 0; t < times && multiplies; ++t) {
+            for (int k = 0; k < TOGETHER; ++k) sum[k] *= part[k];
+        }
+        for (int64_t t = 0; t < times && !multiplies; ++t) {
+            for (int k = 0; k < TOGETHER; ++k) sum[k] += part[k];
+        }
+        for (int64_t k = 0; k < many; ++k) sums[i + k].f64 = sum[k];
+    }
+}
+TGI_LOOPS_END
+
+/* Folds elements [first, end) of the reduced dims of one output into *sum; base: the output's offset in bytes.  A row
+   that is repeated has the bits of its copies (sum f32 1024x1024:e). */
 static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
 {
     const tgi_iter *iter = &job->reduced;
@@ -50567,10 +50606,19 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
     const int64_t step = iter->stride[0][inner], size = tgi_bytes_of(job->compute);
     const bool long_runs = iter->ndim == 1 || iter->dim[inner] >= TGI_TILE / 4;
     const bool direct = iter->dtype[0] == job->compute && step == size && long_runs;
+    const bool again = direct && job->rounds && iter->ndim == 2 && iter->stride[0][0] == 0 &&
+                       iter->dim[inner] / job->block < TGI_FOLD_AGAIN;
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     for (int64_t n; first < end; first += n) {
-        n = direct ? end - first : tgi_at_most(end - first, TGI_TILE);
+        const int64_t times = (end - first) / iter->dim[inner];
+        n = direct ? end - first : tgi_at_most(end - first, (int64_t)sizeof tile / size);
+        if (again && times > 1 && cursor.index[inner] == 0) {
+            n = times * iter->dim[inner];
+            tgi_fold_row_again(job, cursor.at[0] + base, iter->dim[inner], times, sum);
+            cursor = tgi_cursor_at(iter, tgi_at_most(first + n, iter->numel - 1));
+            continue;
+        }
         if (long_runs) n = tgi_cursor_run(&cursor, iter, n);
         if (direct) {
             tgi_fold_run(job, cursor.at[0] + base, n, sum);
@@ -50633,7 +50681,15 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     for (int64_t rows; first < end; first += rows) {
         rows = tgi_cursor_run(&cursor, iter, direct ? end - first : tgi_at_most(end - first, ROWS));
-        if (direct) job->across_rows(sums, cursor.at[0] + base, row_step, rows, width);
+        if (direct && job->rounds && row_step == 0 && rows > ROWS) { /* sum_dim f32 1024x1024:e dim=0 */
+            tgi_accumulator *const eight = (tgi_accumulator *)(void *)tile;
+            for (int64_t i = 0; i < width; ++i) eight[i] = job->identity;
+            job->across_rows(eight, cursor.at[0] + base, 0, ROWS, width);
+            tgi_fold_columns_again(job->multiplies, sums, eight, width, rows / ROWS);
+            rows -= rows % ROWS;
+        } else if (direct) {
+            job->across_rows(sums, cursor.at[0] + base, row_step, rows, width);
+        }
         for (int64_t i = 0, n; i < width && !direct; i += n) {
             n = tgi_at_most(width - i, columns);
             tgi_load_columns(job->compute, tile, columns, iter->dtype[0], cursor.at[0] + base + i * step, row_step,

@@ -380,6 +380,35 @@ TEST(sums_of_rows_beside_others)
     }
 }
 
+/* x reduced to one number, along rows and down columns */
+static tg_tensor *reduced(tg_tensor *x, int kind, int to)
+{
+    if (kind == 0) return to == 2 ? tg_sum(x) : tg_sum_dim(x, to, false);
+    if (kind == 1) return to == 2 ? tg_prod(x) : tg_prod_dim(x, to, false);
+    return to == 2 ? tg_mean(x) : tg_mean_dim(x, to, false);
+}
+
+/* Sums, products and means of one row, repeated, have the bits of those of rows that are alike, with gaps between them:
+ * of rows that fit in the pieces of a sum and do not, beside 0, infinity and NaN. */
+TEST(sums_of_repeated_rows)
+{
+    static const int64_t rows[] = {2, 7, 8, 9, 40, 300}, columns[] = {1, 3, 64, 100, 513, 1024, 1500, 33000};
+    static const double odd[] = {0.5, 0, INFINITY, NAN};
+    for (int i = 0; i < 6 * 8 * 2 * 4; ++i) {
+        TG_SCOPE;
+        const int64_t m = rows[i % 6], n = columns[i / 6 % 8];
+        if (m * n > 2000000) continue;
+        tg_tensor *row = tg_exp(tg_mul_scalar(tg_randn_on(TG_SHAPE(1, n), dtypes[i / 48 % 2], HERE), 0.1));
+        tg_fill_(tg_select(row, 1, n / 2), odd[i / 96]);
+        tg_tensor *x = tg_expand(row, TG_SHAPE(m, n));
+        tg_tensor *wide = tg_pad(tg_contiguous(x), TG_SHAPE(0, 3), 0), *apart = tg_narrow(wide, 1, 0, n);
+        for (int k = 0; k < 9; ++k) {
+            tg_tensor *y = reduced(x, k / 3, k % 3), *wanted = reduced(apart, k / 3, k % 3);
+            CHECK(is_exactly(tg_nan_to_num(y, -1, 9, -9), tg_nan_to_num(wanted, -1, 9, -9)));
+        }
+    }
+}
+
 /* Products down columns, of powers of two: as many rows and columns as are multiplied together and not, with and without
  * others between them. */
 TEST(products_down_columns)
@@ -1011,6 +1040,7 @@ int main(int argc, char **argv)
     RUN(reductions_of_repeats);
     RUN(reductions_of_rows_together);
     RUN(sums_of_rows_beside_others);
+    RUN(sums_of_repeated_rows);
     RUN(products_down_columns);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
