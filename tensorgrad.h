@@ -48396,8 +48396,7 @@ typedef struct {
 #define TGI_READS_PAIRS false
 #endif
 
-/* A row of tgi_row_norm: all [n] in f32 or f64.  dweight and dbias are added to.  Forward, weight and bias may be NULL.
-   */
+/* A row of tgi_row_norm: all [n] in f32 or f64; dweight, dbias are added to.  Forward, weight, bias may be NULL. */
 typedef struct {
     int64_t n;
     bool rms;
@@ -48827,8 +48826,7 @@ typedef union {
     uint64_t word[TGI_LANES];
 } tgi_fold_lanes;
 
-/* *result = the combination of it and x [n], by TGI_LANES lanes, as the sums of SIMD_TYPED go.  Sizes of an element and
-   of a part. */
+/* *result = the combination of it and x [n], by TGI_LANES lanes, as sums of SIMD_TYPED.  Sizes: an element, a part. */
 TGI_ALWAYS_INLINE void tgi_fold_row(tgi_fold_start start, tgi_fold_load load, tgi_fold_join join, tgi_fold_end end,
                                     tgi_fold_note note, int64_t size, int64_t part, void *result, const void *x,
                                     int64_t n)
@@ -48914,6 +48912,13 @@ TGI_ALWAYS_INLINE void tgi_fold_rows_across(tgi_fold_start start, tgi_fold_load 
     double memory[TGI_REDUCE_WIDTH];
     char *const lacking = (char *)memory; /* in place of the rows that eight lack, or four */
     for (int64_t i = 0; rows % 8 != 0 && i < n; ++i) memcpy(lacking + i * size, nothing, (size_t)size);
+    double own[8]; /* eight results stay in registers (sum_dim f32 8x1024x8 dim=1) */
+    if (n == 8) memcpy(own, result, sizeof own);
+    for (; n == 8 && rows >= 8; rows -= 8, at += 8 * step) {
+        for (int k = 0; k < 8; ++k) row[k] = at + k * step;
+        tgi_fold_some_rows(start, load, join, end, note, row, 8, own, 8);
+    }
+    if (n == 8) memcpy(result, own, sizeof own);
     for (; rows > 0; rows -= 8, at += 8 * step) {
         for (int k = 0; k < 8; ++k) row[k] = k < rows ? at + k * step : lacking;
         if (rows > 4) tgi_fold_some_rows(start, load, join, end, note, row, 8, result, n);
@@ -50641,12 +50646,13 @@ static void tgi_fold_converted(const tgi_reduce_job *job, const char *x, int64_t
                                tgi_accumulator *sums)
 {
     const tg_dtype dtype = job->reduced.dtype[0];
-    const int64_t size = tgi_bytes_of(dtype), together = step == n * size && n <= TGI_TILE ? TGI_TILE / n : 1;
     tgi_tile tile;
+    const int64_t size = tgi_bytes_of(dtype), most = (int64_t)sizeof tile / tgi_bytes_of(job->compute);
+    const int64_t together = step == n * size && n <= most ? most / n : 1;
     for (int64_t i = 0, rows; i < width; i += rows) {
         rows = tgi_at_most(width - i, together);
         for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_at_most(n - done, TGI_TILE);
+            run = tgi_at_most(n - done, most);
             tgi_load_elements(job->compute, &tile, dtype, x + i * step + done * size, size, rows * run);
             tgi_fold_runs(job, (const char *)&tile, run * tgi_bytes_of(job->compute), rows, run, sums + i);
         }
@@ -50677,7 +50683,9 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
     const int64_t size = tgi_bytes_of(job->compute), row_step = iter->stride[0][iter->ndim - 1];
     const bool direct = iter->dtype[0] == job->compute && step == size;
     TGI_ALIGNED(TGI_CACHE_LINE) double tile[(int)ROWS / 2 * (int)TGI_REDUCE_WIDTH]; /* [rows, columns], of floats */
-    const int64_t columns = row_step < step ? 2 * TGI_LANES : (int64_t)sizeof tile / ROWS / size; /* all fits in L1 */
+    const int64_t most = row_step < step ? 2 * TGI_LANES : (int64_t)sizeof tile / ROWS / size; /* all fits in L1 */
+    const int64_t columns = tgi_at_most(width, most);
+    const bool one_run = columns == width && row_step == width * step; /* all rows (sum_dims f16 8x64x128 dims=0,1) */
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     for (int64_t rows; first < end; first += rows) {
         rows = tgi_cursor_run(&cursor, iter, direct ? end - first : tgi_at_most(end - first, ROWS));
@@ -50691,9 +50699,10 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
             job->across_rows(sums, cursor.at[0] + base, row_step, rows, width);
         }
         for (int64_t i = 0, n; i < width && !direct; i += n) {
+            const char *const x = cursor.at[0] + base + i * step;
             n = tgi_at_most(width - i, columns);
-            tgi_load_columns(job->compute, tile, columns, iter->dtype[0], cursor.at[0] + base + i * step, row_step,
-                             step, rows, n);
+            if (one_run) tgi_load_elements(job->compute, tile, iter->dtype[0], x, step, rows * n);
+            else tgi_load_columns(job->compute, tile, columns, iter->dtype[0], x, row_step, step, rows, n);
             job->across_rows(sums + i, tile, columns * size, rows, n);
         }
         tgi_cursor_advance(&cursor, iter, rows);
