@@ -64009,6 +64009,21 @@ TGI_PASS_BEGIN
     TGI_LANE(name, dtype##_of_8, type, int16_t, sum, identity, combination, flag, notes)                             \
     TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                     \
     TGI_FOLD_ACROSS(name, dtype, dtype##_of_8, type, identity, notes)
+/* The extremes of columns stay bytes until all rows are read (amax_dim u8 64x1024 dim=0). */
+#define TGI_FOLD_EXTREMES(name, dtype, type, part, sum, identity, combination, flag, notes)                          \
+    TGI_LANE(name, dtype, type, part, sum, identity, combination, flag, notes)                                       \
+    TGI_LANE(name, dtype##_alone, type, part, type, identity, combination, flag, notes)                              \
+    TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                     \
+    TGI_FOLD_ACROSS(name, dtype##_alone, dtype##_alone, type, identity, notes)                                       \
+    TGI_FOLD_ACROSS(name, dtype##_few, dtype, type, identity, notes)                                                 \
+    static void TGI_V(name##_across_##dtype)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)     \
+    {                                                                                                                \
+        type own[TGI_REDUCE_WIDTH];                                                                                  \
+        memset(own, (type)(identity), sizeof own);                                                                   \
+        if (rows > 8) TGI_V(name##_across_##dtype##_alone)(own, x, step, rows, n);                                   \
+        if (rows > 8) TGI_V(name##_across_##dtype##_few)(result, own, 0, 1, n);                                      \
+        else TGI_V(name##_across_##dtype##_few)(result, x, step, rows, n);                                           \
+    }
 /* Of floats, NaN is noted: the larger one of two is that of the instruction that chooses, which forgets a NaN x.  One
    comparison tells of two numbers. */
 #ifdef __GNUC__
@@ -64036,9 +64051,9 @@ TGI_NOTE(f64, double, uint64_t)
 #define TGI_SIGNED_SUMS(name, combination) \
     TGI_SIGNED_FOLDS(TGI_FOLD_BYTES, name, 0, 0, 0, int32_t, int32_t, int64_t, combination)
 #define TGI_SIGNED_LARGEST(name, combination) \
-    TGI_SIGNED_FOLDS(TGI_FOLD, name, INT8_MIN, INT16_MIN, INT32_MIN, int8_t, int16_t, int32_t, combination)
+    TGI_SIGNED_FOLDS(TGI_FOLD_EXTREMES, name, INT8_MIN, INT16_MIN, INT32_MIN, int8_t, int16_t, int32_t, combination)
 #define TGI_SIGNED_SMALLEST(name, combination) \
-    TGI_SIGNED_FOLDS(TGI_FOLD, name, INT8_MAX, INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, combination)
+    TGI_SIGNED_FOLDS(TGI_FOLD_EXTREMES, name, INT8_MAX, INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, combination)
 #define TGI_NO_FOLDS(name, combination)
 #define TGI_AS_GIVEN(combination) combination
 #define TGI_LARGER_OF_TWO(combination) (a < x ? x : a)
@@ -64056,10 +64071,10 @@ TGI_NOTE(f64, double, uint64_t)
     TGI_FOLDS_OF(float, int32_t, TGI_AS_GIVEN, NONE, TGI_FOLD_BYTES, TGI_SIGNED_SUMS, __VA_ARGS__)
 #define TGI_FOLDS_prod(...) TGI_FOLDS_OF(float, int64_t, TGI_AS_GIVEN, NONE, TGI_FOLD, TGI_NO_FOLDS, __VA_ARGS__)
 #define TGI_FOLDS_amax(...) \
-    TGI_FOLDS_OF(float, uint8_t, TGI_LARGER_OF_TWO, NANS, TGI_FOLD, TGI_SIGNED_LARGEST, __VA_ARGS__)
+    TGI_FOLDS_OF(float, uint8_t, TGI_LARGER_OF_TWO, NANS, TGI_FOLD_EXTREMES, TGI_SIGNED_LARGEST, __VA_ARGS__)
 #define TGI_FOLDS_amin(...) \
-    TGI_FOLDS_OF(float, uint8_t, TGI_SMALLER_OF_TWO, NANS, TGI_FOLD, TGI_SIGNED_SMALLEST, __VA_ARGS__)
-#define TGI_FOLDS_any(...) TGI_FOLDS_OF(float, uint8_t, TGI_AS_GIVEN, NONE, TGI_FOLD, TGI_NO_FOLDS, __VA_ARGS__)
+    TGI_FOLDS_OF(float, uint8_t, TGI_SMALLER_OF_TWO, NANS, TGI_FOLD_EXTREMES, TGI_SIGNED_SMALLEST, __VA_ARGS__)
+#define TGI_FOLDS_any(...) TGI_FOLDS_OF(float, uint8_t, TGI_AS_GIVEN, NONE, TGI_FOLD_EXTREMES, TGI_NO_FOLDS, __VA_ARGS__)
 #define TGI_FOLDS_all TGI_FOLDS_any
 #define TGI_SIGNED_ROW(loop) , TGI_LIGHT(loop##_i8), TGI_LIGHT(loop##_i16), TGI_LIGHT(loop##_i32)
 #define TGI_SIGNED_ROW_sum TGI_SIGNED_ROW
