@@ -22048,20 +22048,44 @@ static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
     return rows ? tgi_permute(rows, back) : NULL;
 }
 
-/* g y / x, where y is the product of x over dims */
-static tg_tensor *tgi_prod_quotient(tg_tensor *g, tg_tensor *x, tg_shape dims)
+/* Whether all of x [n] are in [least, most], in size; NaN is not. */
+TGI_LOOPS_BEGIN
+static bool tgi_are_within(const float *x, int64_t n, float least, float most)
 {
-    return tg_div(tg_mul(g, tg_prod_dims(x, dims, true)), x);
+    int32_t outside = 0; /* of the size of a float, as the elements of a vector should be */
+    for (int64_t i = 0; i < n; ++i) outside |= fabsf(x[i]) >= least && fabsf(x[i]) <= most ? 0 : 1;
+    return outside == 0;
 }
+TGI_LOOPS_END
+
+/* Whether all elements of t, f32 or f64 and contiguous, are known to be in [least, most], in size: those on a device
+   are not looked at, since that would wait for it. */
+static bool tgi_sizes_within(const tg_tensor *t, double least, double most)
+{
+    const int64_t n = tgi_numel(t);
+    if (!t->storage->backend->host) return false;
+    if (t->dtype == TG_F32)
+        return tgi_are_within((const float *)tgi_first_element(t), n, (float)least,
+                                     most < FLT_MAX ? (float)most : FLT_MAX);
+    const double *const data = (const double *)tgi_first_element(t);
+    for (int64_t i = 0; i < n; ++i) {
+        if (!(fabs(data[i]) >= least && fabs(data[i]) <= most)) return false;
+    }
+    return true;
+}
+
+/* g y / x, where y is the product of x over dims */
+static tg_tensor *tgi_prod_quotient(tg_tensor *g, tg_tensor *x, tg_tensor *y) { return tg_div(tg_mul(g, y), x); }
 
 /* g y / x; where x is 0, g times the product of the others, which is 0 if another one is 0; where it is infinite or
    NaN, too, which is right if no other one is.  A quotient of an element that is 0, infinite or NaN is NaN: on the CPU
-   they are looked at, and are the gradient where all are finite.  No value of a GPU is read, so that nobody waits for
-   it.  Where two elements are 0 the derivative of this is not that of the product. */
+   they are looked at, and are the gradient where all are finite, and where no y is 0, infinite or NaN.  No value of a
+   GPU is read, so that nobody waits for it.  Where two elements are 0 the derivative of this is not that of the
+   product. */
 static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, tg_shape dims)
 {
-    tg_tensor *quotient = tgi_prod_quotient(g, x, dims);
-    if (!quotient) return NULL;
+    tg_tensor *y = tg_prod_dims(x, dims, true), *quotient = tgi_prod_quotient(g, x, y);
+    if (!quotient || tgi_sizes_within(y, DBL_MIN, DBL_MAX)) return quotient;
     if (x->storage->backend->host) {
         tg_tensor *good = tg_all(tg_isfinite(quotient));
         if (!good || tg_item(good) != 0) return good ? quotient : NULL;
@@ -22091,7 +22115,7 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
     zero = tg_any(tg_logical_or(tg_eq_scalar(x, 0), tg_logical_not(tg_isfinite(x))));
     if (!zero || !g) return false;
     if (tg_item(zero) == 0)
-        return tgi_set_input_grad(step, 0, tg_to_dtype(tgi_prod_quotient(g, x, dims), dtype));
+        return tgi_set_input_grad(step, 0, tg_to_dtype(tgi_prod_quotient(g, x, tg_prod_dims(x, dims, true)), dtype));
     rows = tg_unsqueeze(tgi_rows_last(x, mask), -2); /* [.., 1, n] */
     number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(x));
     others = tg_masked_fill(rows, tg_eq(number, tg_unsqueeze(number, 1)), 1); /* [.., n, n] */
@@ -22118,32 +22142,6 @@ static bool tgi_rule_min(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule
 
 tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_max, TGI_AMAX, t, &tgi_no_dims, false); }
 tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_min, TGI_AMIN, t, &tgi_no_dims, false); }
-
-/* Whether all of x [n] are in [least, most], in size; NaN is not. */
-TGI_LOOPS_BEGIN
-static bool tgi_are_within(const float *x, int64_t n, float least, float most)
-{
-    int32_t outside = 0; /* of the size of a float, as the elements of a vector should be */
-    for (int64_t i = 0; i < n; ++i) outside |= fabsf(x[i]) >= least && fabsf(x[i]) <= most ? 0 : 1;
-    return outside == 0;
-}
-TGI_LOOPS_END
-
-/* Whether all elements of t, f32 or f64 and contiguous, are known to be in [least, most], in size: those on a device
-   are not looked at, since that would wait for it. */
-static bool tgi_sizes_within(const tg_tensor *t, double least, double most)
-{
-    const int64_t n = tgi_numel(t);
-    if (!t->storage->backend->host) return false;
-    if (t->dtype == TG_F32)
-        return tgi_are_within((const float *)tgi_first_element(t), n, (float)least,
-                                     most < FLT_MAX ? (float)most : FLT_MAX);
-    const double *const data = (const double *)tgi_first_element(t);
-    for (int64_t i = 0; i < n; ++i) {
-        if (!(fabs(data[i]) >= least && fabs(data[i]) <= most)) return false;
-    }
-    return true;
-}
 
 /* y := t / s */
 static bool tgi_divide_elements(tgi_call *c, tg_tensor *y, const tg_tensor *t, double s)
@@ -64074,7 +64072,8 @@ TGI_NOTE(f64, double, uint64_t)
     TGI_FOLDS_OF(float, uint8_t, TGI_LARGER_OF_TWO, NANS, TGI_FOLD_EXTREMES, TGI_SIGNED_LARGEST, __VA_ARGS__)
 #define TGI_FOLDS_amin(...) \
     TGI_FOLDS_OF(float, uint8_t, TGI_SMALLER_OF_TWO, NANS, TGI_FOLD_EXTREMES, TGI_SIGNED_SMALLEST, __VA_ARGS__)
-#define TGI_FOLDS_any(...) TGI_FOLDS_OF(float, uint8_t, TGI_AS_GIVEN, NONE, TGI_FOLD_EXTREMES, TGI_NO_FOLDS, __VA_ARGS__)
+#define TGI_FOLDS_any(...) \
+    TGI_FOLDS_OF(float, uint8_t, TGI_AS_GIVEN, NONE, TGI_FOLD_EXTREMES, TGI_NO_FOLDS, __VA_ARGS__)
 #define TGI_FOLDS_all TGI_FOLDS_any
 #define TGI_SIGNED_ROW(loop) , TGI_LIGHT(loop##_i8), TGI_LIGHT(loop##_i16), TGI_LIGHT(loop##_i32)
 #define TGI_SIGNED_ROW_sum TGI_SIGNED_ROW
