@@ -6677,7 +6677,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      public    the functions made from the row (see @@ELEMENTWISE): of x and S (a double), S_T (two) or FLAG (a bool),
                of A and B; with _TWIN also its twin in place, whose name ends in _.  Unary ops of kind FLOATS and ANY
                always have a twin.  ORDER: none, the number is an int before x; CHECKED: none, the function looks at s
-               and t first
+               and t first; there is a number u, too, which is -t but for a backend that has tgi_direct
      arguments the names of the inputs, for messages */
 
 /* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
@@ -6876,7 +6876,7 @@ enum {
        tgi_shrink_gradient(g, x, s), "g, 0 where |x| <= lambda", CHECKED)                                              \
     OP(threshold, FLOATS, x <= s ? t : x, x, A, tg_masked_fill(g, tg_le_scalar(x, s), 0),                              \
        "g, 0 where x <= threshold", CHECKED)                                                                           \
-    OP(nan_to_num, FLOATS, x != x ? s : x - x == 0 ? x : x > 0 ? t : -t, x, A, tgi_nan_to_num_gradient(g, x, t),       \
+    OP(nan_to_num, FLOATS, x != x ? s : x - x == 0 ? x : x > 0 ? t : u, x, A, tgi_nan_to_num_gradient(g, x, t),        \
        "g, 0 where x was replaced", CHECKED)                                                                           \
     OP(frac, FLOATS, x - tgi_trunc(x), x, FLOATS_ONLY, g, "g", CHECKED)                                                \
     OP(round_decimals, FLOATS, tgi_rint(x * s) / s, x, FLOAT_INPUT, tg_zeros_like(g), "0", CHECKED)                    \
@@ -7294,7 +7294,7 @@ typedef struct {
     int64_t dim[TG_MAX_DIMS];
     int nargs; /* output and inputs */
     tgi_operand arg[TGI_MAX_ARGS];
-    double scalar[2]; /* the op's numbers, s and t in the rows */
+    double scalar[3]; /* the op's numbers, s, t and u in the rows */
     bool in_one; /* of a copy: one thread uses it next, as a scatter along dim 0; it finds in its cache what it wrote */
 } tgi_loop;
 
@@ -10637,7 +10637,7 @@ static tgi_plain_line tgi_plain_row(const tgi_rows *rows, int k, int64_t i)
 static double tgi_plain_op(int row, double a, double b, double c, double s, double t)
 {
     typedef double real;
-    const real x = a;
+    const real x = a, u = -t;
     switch (row) { TGI_ELEMENTWISE_OPS(TGI_PLAIN_CASE) }
     return 0;
 }
@@ -13323,7 +13323,7 @@ static void tgi_loop_init(tgi_loop *loop, const tg_tensor *t)
     tgi_copy_dims(loop->dim, t->dim);
     loop->nargs = 1;
     tgi_operand_init(&loop->arg[0], t);
-    loop->scalar[0] = loop->scalar[1] = 0;
+    loop->scalar[0] = loop->scalar[1] = loop->scalar[2] = 0;
     loop->in_one = false;
 }
 
@@ -19045,6 +19045,7 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     loop.compute = compute;
     loop.scalar[0] = c->params.s;
     loop.scalar[1] = c->params.t;
+    loop.scalar[2] = -c->params.t;
     loop.nargs = c->nin + 1;
     for (int i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
@@ -19126,7 +19127,7 @@ static inline tg_tensor *tgi_map_small(tgi_thread *S, const char *name, int op, 
 {
     const tg_tensor *a = in[0];
     const tg_dtype dtype = (tg_dtype)a->dtype, result = test ? TG_BOOL : dtype;
-    const double scalar[2] = {s, t};
+    const double scalar[3] = {s, t, -t};
     tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)a->few * tgi_dtypes[result].size);
     if (!y) return NULL;
     const tgi_map_kernel kernel = y->storage->backend->direct->map_kernel(S, op, dtype, s);
@@ -19896,6 +19897,23 @@ static double tgi_largest_of(tg_dtype dtype)
     return dtype == TG_F64 ? DBL_MAX : dtype == TG_F32 ? FLT_MAX : dtype == TG_BF16 ? 3.3895313892515355e38 : 65504;
 }
 
+/* y = x with these three numbers, not recorded, by a backend whose kernel takes them in one pass. */
+static tg_tensor *tgi_nan_to_three(tg_tensor *x, double nan, double posinf, double neginf)
+{
+    tgi_call c;
+    if (!tgi_op_begin1(&c, TGI_OP_nan_to_num, x)) return NULL;
+    tg_tensor *y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
+    if (!y) return NULL;
+    tgi_preserve_strides(y, c.in, 1);
+    tgi_loop loop = tgi_loop_over(y);
+    loop.kernel = TGI_OP_nan_to_num;
+    loop.compute = tgi_compute_dtype((tg_dtype)x->dtype);
+    loop.scalar[0] = nan, loop.scalar[1] = posinf, loop.scalar[2] = neginf;
+    loop.nargs = 2;
+    tgi_operand_init(&loop.arg[1], x);
+    return tgi_op_end(&c, c.backend->map(c.S, &loop));
+}
+
 tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf)
 {
     const double inf = (double)INFINITY;
@@ -19908,6 +19926,8 @@ tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf)
     if (neginf == -inf) neginf = -largest;
     const bool apart = neginf != -posinf || posinf == 0, finite = fabs(neginf) <= largest;
     const bool twice = apart && finite, records = !c.S->grad_off && (x->flags & TGI_REQUIRES_GRAD);
+    if (apart && !records && x->storage->backend->direct)
+        return tgi_composite_end(&c, tgi_nan_to_three(x, nan, posinf, neginf));
     tg_tensor *z = twice ? tgi_map1(TGI_OP_threshold, false, x, -inf, neginf) : x; /* neginf at -infinity */
     tg_tensor *y = z ? tgi_map1(TGI_OP_nan_to_num, twice && !records, z, nan, posinf) : NULL; /* -infinity: -posinf */
     if (y && apart && !finite) y = tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf);
@@ -48965,7 +48985,9 @@ TGI_ALWAYS_INLINE void tgi_fold_rows_across(tgi_fold_start start, tgi_fold_load 
 #define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
 #define TGI_NUMBERS_FLAG TGI_NUMBERS_S
 #define TGI_NUMBERS_ORDER TGI_NUMBERS_S
-#define TGI_NUMBERS_CHECKED TGI_NUMBERS_S_T
+#define TGI_NUMBERS_CHECKED(number_s, number)                            \
+    const real s = number_s, t = number(scalar[1]), u = number(scalar[2]); \
+    (void)s, (void)t, (void)u;
 
 #ifdef TGI_INCLUDES_ITSELF
 #define TGI_KERNEL_F64(name, result, inputs, numbers, y) /* in SIMD_MATH */
@@ -49679,7 +49701,7 @@ typedef union { char bytes[8 * TGI_BLOCK]; double align; } TGI_ALIGNED(TGI_CACHE
 typedef struct {
     tgi_blocks blocks;
     tgi_map_kernel kernel;
-    double scalar[2];
+    double scalar[3];
     tg_dtype compute, result;    /* of the kernel's inputs and of what it writes */
     bool direct[TGI_MAX_ARGS];   /* needs no tile: of the kernel's dtype, and each call's elements lie side by side */
     bool constant[TGI_MAX_ARGS]; /* the tile holds the same in all blocks, and is filled once */
@@ -49770,7 +49792,7 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
     const int r = iter->ndim - 2;
     tgi_block_tile tile[4];
     bool filled[4] = {false, false, false, false};
-    double scalar[2] = {job->scalar[0], job->scalar[1]};
+    double scalar[3] = {job->scalar[0], job->scalar[1], job->scalar[2]};
     (void)thread;
     for (; first < end; ++first) {
         tgi_part block;
@@ -49961,8 +49983,7 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
         job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
         return true;
     }
-    job.scalar[0] = loop->scalar[0];
-    job.scalar[1] = loop->scalar[1];
+    memcpy(job.scalar, loop->scalar, sizeof job.scalar);
     tgi_iter_init(&job.blocks.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
     const int64_t numel = job.blocks.iter.numel;
     if (numel == 0) return true;

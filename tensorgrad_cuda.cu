@@ -2453,7 +2453,8 @@ template <int op, class real> struct tgi_formula {
         __device__ static value of(TGI_INPUTS_##inputs, number s_, number t_) \
         {                                                                     \
             const real s = number_of(s_), t = number_of(t_);                  \
-            (void)s, (void)t;                                                 \
+            const real u = number_of(-t_);                                    \
+            (void)s, (void)t, (void)u;                                        \
             TGI_USED_##inputs;                                                \
             return (value)(expression);                                       \
         }                                                                     \
