@@ -48423,13 +48423,13 @@ typedef struct {
     void *y, *dx, *dweight, *dbias;
 } tgi_norm_row;
 
-/* A run of tgi_channel_norm: rows of n elements, `step` apart, of x and g.  Its numbers are one each for all elements,
+/* A run of tgi_channel_norm: rows of n elements, `step` apart, of x and g, and out_step apart of out.  Its numbers are one each for all elements,
    or if `columns`, where n is at most TGI_LANES, one for each column.
    channel_sums: sum[0] += the sum of x - shift, or if there is g, of g; sum[1] += the sum of (x - shift)^2, or of
    g (x - shift).  channel_apply: out = (x - shift) * scale + add, and if there is g, + g * factor. */
 typedef struct {
     bool columns;
-    int64_t rows, n, step;
+    int64_t rows, n, step, out_step;
     const void *x, *g;
     void *out;
     const double *shift, *scale, *add, *factor;
@@ -51184,7 +51184,7 @@ struct tgi_row_job {
 static void tgi_row_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_row_job *job = (const tgi_row_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
     for (; first < end; ++first) {
@@ -51203,7 +51203,7 @@ static void tgi_column_range(const void *job_, int thread, int64_t first, int64_
 {
     const tgi_row_job *job = (const tgi_row_job *)job_;
     const tgi_iter *iter = &job->iter;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *const scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     const int64_t dim = iter->dim[iter->ndim - 1];
     tgi_cursor cursor = tgi_cursor_at(iter, first / job->blocks * dim + first % job->blocks * TGI_LANES);
@@ -51509,7 +51509,7 @@ static void tgi_norm_of_columns(const tgi_kernels *kernels, bool wide, bool rms,
     const int64_t size = wide ? 8 : 4;
     double sum[2][TGI_LANES];
     tgi_norm_row row = {n, rms, eps, 0, 0, spare, NULL, NULL, NULL, (char *)spare + n * size, NULL, NULL, NULL};
-    tgi_channel_run run = {true, n, TGI_LANES, TGI_LANES, x, NULL, y, mean, rstd, none, none, {sum[0], sum[1]}};
+    tgi_channel_run run = {true, n, TGI_LANES, TGI_LANES, TGI_LANES, x, NULL, y, mean, rstd, none, none, {sum[0], sum[1]}};
     memset(mean, 0, sizeof none);
     for (int pass = rms; pass < 2; ++pass) { /* the mean, then the variance of the differences from it: see norm */
         memset(sum, 0, sizeof sum);
@@ -52066,7 +52066,7 @@ static void tgi_distance_range(const void *job_, int thread, int64_t first, int6
     const tgi_distance_job *job = (const tgi_distance_job *)job_;
     const tgi_distances *d = job->d;
     const int64_t size = tgi_bytes_of(d->dtype), row = d->k * size;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *const panel = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     for (; first < end; ++first) {
         const int64_t batch = first / (job->bands * job->panels), band = first / job->panels % job->bands;
@@ -52139,7 +52139,7 @@ static void tgi_distance_gradient_range(const void *job_, int thread, int64_t fi
     const tgi_distance_job *job = (const tgi_distance_job *)job_;
     const tgi_distances *d = job->d;
     const int64_t size = tgi_bytes_of(d->dtype), count = job->side ? d->m : d->n, others = job->side ? d->n : d->m;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *const dx = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     tgi_distance_row row = {d->p == 2, job->padded, others, job->side ? d->m : 1, NULL, NULL, NULL, dx};
     for (; first < end; ++first) {
@@ -53561,7 +53561,7 @@ static void tgi_max_pool_range(const void *job_, int thread, int64_t first, int6
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     double *const x = tgi_pool_scratch(job, thread, local), *const most = x + w->in; /* x [in], most, index [out] */
     int64_t *const index = (int64_t *)(void *)(most + w->out);
     for (; first < end; ++first) {
@@ -53679,7 +53679,7 @@ static void tgi_max_pool_values_range(const void *job_, int thread, int64_t firs
     const tg_dtype dtype = pool->arg[0].dtype, compute = tgi_compute_dtype(dtype);
     const int64_t size = tgi_bytes_of(dtype);
     const tgi_span whole = tgi_inner_windows(w);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     double *const row_x = tgi_pool_scratch(job, thread, local), *const row_y = row_x + w->in;
     double *const largest = row_y + w->out; /* [in] */
     const tgi_windows each = {TGI_SLIDING, w->in, w->in, 1, 1, 0, 1, 0};
@@ -53734,7 +53734,7 @@ static void tgi_max_pool_backward_range(const void *job_, int thread, int64_t fi
     const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS; /* per plane */
     const tg_dtype dtype = pool->arg[0].dtype;
     const tgi_window_loops *const loops = job->kernels->windows[dtype != TG_F32];
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     double *const g = tgi_pool_scratch(job, thread, local), *const sum = g + w->out; /* g [out], sum [rows, in] */
     for (; first < end; ++first) {
         const int64_t plane = first / items, row = first % items * TGI_POOL_ROWS, start = row * w->in;
@@ -53809,7 +53809,7 @@ static void tgi_window_sum_range(const void *job_, int thread, int64_t first, in
     const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
     const tgi_window_loops *const loops = job->kernels->windows[compute == TG_F64];
     const tgi_span whole = tgi_inner_windows(w);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     double *const sum = tgi_pool_scratch(job, thread, local), *const x = sum + x_columns, *const y = x + x_columns;
     for (; first < end; ++first) {
         const int64_t plane = first / y_rows, row = first % y_rows;
@@ -54779,7 +54779,7 @@ static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t 
     const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
     const tg_dtype out = job->gemm->out.dtype;
     const int64_t size = tgi_bytes_of(job->compute);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     const int64_t blocks = job->m_blocks * job->n_blocks; /* of a product of the batch */
     tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
@@ -55318,7 +55318,7 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
     const int64_t blocks = (job->outputs + job->block - 1) / job->block, size = tgi_bytes_of(job->compute);
     const int64_t out_size = tgi_bytes_of(job->out);
     const bool by_row = job->x_operand == 2; /* a row of the job is a column of the result, which has one bias */
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *const copy = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     char *const piece = copy + job->x_bytes, *const sums = piece + job->w_bytes, *const y = sums + job->sum_bytes;
     for (; first < end; ++first) {
@@ -57430,7 +57430,7 @@ static void tgi_flash_backward(tgi_flash *f)
 static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_flash_job *job = (const tgi_flash_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     const int64_t queries = job->a->queries, blocks = (queries + job->block - 1) / job->block;
     TGI_ZEROED(tgi_flash, f);
@@ -57681,7 +57681,7 @@ static void tgi_flash_few(tgi_flash *f)
 static void tgi_flash_few_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_flash_job *job = (const tgi_flash_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     for (; first < end; ++first) {
         TGI_ZEROED(tgi_flash, f);
         f.job = job, f.batch = first;
@@ -57901,7 +57901,7 @@ static void tgi_norm_range(const void *job_, int thread, int64_t first, int64_t 
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
     const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
-    double local[TGI_STACK_SCRATCH / sizeof(double)], mean[TGI_TILE], rstd[TGI_TILE];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)], mean[TGI_TILE], rstd[TGI_TILE];
     char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
     tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
     for (int k = 0; k < 2 && job->columns; ++k) { /* weight and bias for all rows of a block */
@@ -57936,7 +57936,7 @@ static void tgi_norm_backward_range(const void *job_, int thread, int64_t first,
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
     const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *part[TGI_NORM_ROWS];
     const char *const stats = (const char *)norm->stats;
     const double none[2] = {0, 0};
@@ -58047,11 +58047,15 @@ typedef struct {
     int64_t sets, runs;  /* sets; runs of each */
     int64_t held;        /* runs of a set that are kept in scratch as they are converted: all, or one */
     bool columns, whole; /* a set is a column of a run; it is one run */
+    bool panel;          /* the columns of an item, which are read twice or three times, are copied to scratch */
     double *weight, *bias; /* [channels] */
     double *sums; /* backward: [samples or, of whole sets, 1, channels, 2], the sums of g and of g (x - mean) rstd */
 } tgi_channel_job;
 
 enum { TGI_CHANNEL_HELD = 16384 }; /* numbers of a set that is held */
+/* Bytes: columns are copied side by side where x is larger, as its rows would push each other out of the second cache
+   (batch_norm f32 1024x1024,1024,1024: 1.5 times as fast), and the columns of an item have at most so many. */
+enum { TGI_CHANNEL_LARGE = 1 << 20, TGI_CHANNEL_PANEL = 1 << 19 };
 
 /* What a thread holds while it works on a set, or on some side by side. */
 typedef struct {
@@ -58072,6 +58076,22 @@ static int64_t tgi_channel_of(const tgi_channel_job *job, const tgi_channel_item
     return channel;
 }
 
+/* Copies the columns of the item, of x and of g, to its scratch. */
+static void tgi_channel_hold(const tgi_channel_job *job, tgi_channel_item *item)
+{
+    const tgi_channel_norm *const norm = job->norm;
+    const int64_t size = tgi_bytes_of(norm->dtype), step = norm->channels * size;
+    const int64_t bytes = item->sets * size, pitch = TGI_LANES * size;
+    item->part[1] = item->part[0] + norm->samples * pitch;
+    for (int k = 0; k < (norm->g ? 2 : 1); ++k) {
+        const char *const from = (const char *)(k ? norm->g : norm->x) + item->first * size;
+        for (int64_t i = 0; i < norm->samples; ++i)
+            memcpy(item->part[k] + i * pitch, from + i * step, (size_t)bytes);
+    }
+    item->loaded = true;
+    item->run.step = TGI_LANES;
+}
+
 static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t number, char *local,
                               tgi_channel_item *item)
 {
@@ -58087,13 +58107,14 @@ static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t nu
     item->run.columns = job->columns;
     item->run.rows = job->whole ? job->norm->samples : 1;
     item->run.n = job->columns ? item->sets : job->norm->length;
-    item->run.step = job->norm->channels * job->norm->length;
+    item->run.step = item->run.out_step = job->norm->channels * job->norm->length;
     item->run.shift = item->mean;
     item->run.scale = item->scale;
     item->run.add = item->add;
     item->run.factor = item->factor;
     item->run.sum[0] = item->sum[0];
     item->run.sum[1] = item->sum[1];
+    if (job->panel) tgi_channel_hold(job, item);
 }
 
 /* x and g of run k, converted if they are not yet. */
@@ -58128,16 +58149,24 @@ static void tgi_channel_add(const tgi_channel_job *job, tgi_channel_item *item, 
     item->run.n = norm->length;
 }
 
-/* out = channel_apply of run k */
+/* out = channel_apply of run k; of those of a channel that are held, all at once with the first, and in place. */
 static void tgi_channel_put(const tgi_channel_job *job, tgi_channel_item *item, int64_t k, void *out)
 {
     const tgi_channel_norm *norm = job->norm;
+    const bool together = item->loaded && job->held > 1 && norm->kind != TGI_NORM_GROUPS;
+    const int64_t runs = together ? job->runs : 1;
     int64_t place;
     tgi_channel_of(job, item, k, &place);
-    tgi_channel_load(job, item, k, place);
-    item->run.out = tgi_row_place(&job->format, out, place * norm->length, item->part[2]);
-    job->kernels->channel_apply[tgi_compute_index(job->format.compute)](&item->run);
-    tgi_row_to(&job->format, out, place * norm->length, item->run.out);
+    char *part = item->part[2];
+    if (together) part = item->part[0] + k * norm->length * tgi_bytes_of(job->format.compute);
+    if (k % runs == 0) {
+        tgi_channel_load(job, item, k, place);
+        item->run.out = tgi_row_place(&job->format, out, place * norm->length, part);
+        item->run.n *= runs;
+        job->kernels->channel_apply[tgi_compute_index(job->format.compute)](&item->run);
+        item->run.n /= runs;
+    }
+    tgi_row_to(&job->format, out, place * norm->length, part);
 }
 
 TGI_LOOPS_BEGIN
@@ -58178,7 +58207,7 @@ static void tgi_channel_range(const void *job_, int thread, int64_t first, int64
 {
     const tgi_channel_job *job = (const tgi_channel_job *)job_;
     const tgi_channel_norm *norm = job->norm;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     tgi_channel_item item;
     int64_t place;
     for (; first < end; ++first) {
@@ -58203,7 +58232,7 @@ static void tgi_channel_backward_range(const void *job_, int thread, int64_t fir
     const tg_dtype compute = job->format.compute;
     const double count = (double)(norm->samples * norm->channels * norm->length / job->sets);
     const bool given = norm->kind == TGI_NORM_RUNNING;
-    double local[TGI_STACK_SCRATCH / sizeof(double)], h[TGI_LANES], hn[TGI_LANES];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)], h[TGI_LANES], hn[TGI_LANES];
     tgi_channel_item item;
     int64_t place;
     for (; first < end; ++first) {
@@ -58216,7 +58245,7 @@ static void tgi_channel_backward_range(const void *job_, int thread, int64_t fir
         for (int64_t k = 0; k < job->runs; ++k) {
             const int64_t channel = tgi_channel_of(job, &item, k, &place);
             tgi_channel_add(job, &item, k, k + 1);
-            item.loaded = job->held > 1 && k + 1 == job->runs;
+            item.loaded = job->panel || (job->held > 1 && k + 1 == job->runs);
             for (int64_t i = 0; i < item.sets; ++i) {
                 const double weight = job->weight[channel + i];
                 double *const sums = job->sums + 2 * (place + i);
@@ -58243,6 +58272,7 @@ static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64
     const tgi_channel_norm *norm = job->norm;
     const bool batch = norm->kind != TGI_NORM_GROUPS, converted = norm->dtype != tgi_compute_dtype(norm->dtype);
     const size_t numbers = (size_t)(2 * norm->channels + sums) * sizeof(double);
+    const int64_t size = tgi_bytes_of(norm->dtype);
     size_t bytes = 0;
     job->kernels = tgi_kernels_of(S);
     job->format = tgi_row_format_of(norm->dtype, norm->length);
@@ -58254,11 +58284,13 @@ static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64
     job->held = converted && job->runs > 1 && job->runs <= TGI_CHANNEL_HELD / norm->length ? job->runs : 1;
     if (converted && !tgi_mul_size((size_t)(job->held * norm->length), 3 * sizeof(float), &bytes))
         return tgi_no_memory(S, "channel_norm", SIZE_MAX), TGI_FAILED;
+    const double panel = (double)norm->samples * TGI_LANES * (double)size; /* bytes */
+    job->panel = job->columns && panel <= TGI_CHANNEL_PANEL && elements * (double)size > TGI_CHANNEL_LARGE;
+    if (job->panel) bytes = (norm->g ? 2 : 1) * (size_t)panel;
     job->weight = (double *)tgi_alloc(S, numbers);
     if (!job->weight) return tgi_no_memory(S, "channel_norm", numbers), TGI_FAILED;
     job->bias = job->weight + norm->channels;
     job->sums = job->bias + norm->channels;
-    const int64_t size = tgi_bytes_of(norm->dtype);
     tgi_load_elements(TG_F64, job->weight, norm->dtype, (const char *)norm->weight, size, norm->channels);
     if (norm->bias) tgi_load_elements(TG_F64, job->bias, norm->dtype, (const char *)norm->bias, size, norm->channels);
     else memset(job->bias, 0, (size_t)norm->channels * sizeof(double));
@@ -58364,10 +58396,10 @@ static void tgi_by_running_range(const void *job_, int thread, int64_t first, in
     const tgi_by_running_job *job = (const tgi_by_running_job *)job_;
     const tgi_channel_norm *norm = job->norm;
     const int64_t n = job->n, size = tgi_bytes_of(tgi_compute_dtype(norm->dtype));
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     TGI_ZEROED(tgi_channel_run, run);
     (void)thread;
-    run.columns = norm->length == 1, run.step = n;
+    run.columns = norm->length == 1, run.step = run.out_step = n;
     for (; first < end; ++first) {
         const int64_t begin = first * job->block, rows = tgi_at_most(job->rows - begin, job->block);
         const int64_t all = run.columns ? n : rows * n;
@@ -58445,7 +58477,7 @@ typedef struct {
 static void tgi_ctc_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_ctc_job *job = (const tgi_ctc_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     const size_t size = job->c->dtype == TG_F64 ? sizeof(double) : sizeof(float), row = (size_t)job->c->states + 2;
     char *const work = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     char *const alpha = work + row * size, *const beta = alpha + (size_t)job->c->steps * row * size;
@@ -58598,7 +58630,7 @@ static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t
     const tgi_class_job *job = (const tgi_class_job *)job_;
     const tgi_class_loss *p = job->loss;
     const double none[2] = {0, 0};
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     tgi_class_losses losses;
     TGI_ZEROED(tgi_class_row, row);
@@ -62173,6 +62205,18 @@ TGI_ALWAYS_INLINE void TGI_T(channel_terms)(tgi_vector *lane, const tgi_real *x,
     }
 }
 
+/* lane [2, TGI_LANES] += the terms of n times TGI_LANES elements, `apart` each from the next ones: in arrays of its own,
+   whose address nobody takes, so that they stay in registers. */
+TGI_ALWAYS_INLINE void TGI_T(channel_steps)(tgi_vector *lane, const tgi_real *x, const tgi_real *g, int64_t apart,
+                                            const tgi_vector *shift, int64_t n)
+{
+    tgi_vector own[2 * TGI_T(channel_vectors)], from[TGI_T(channel_vectors)];
+    memcpy(own, lane, sizeof own);
+    memcpy(from, shift, sizeof from);
+    for (int64_t i = 0; i < n; ++i) TGI_T(channel_terms)(own, x + i * apart, g ? g + i * apart : NULL, from);
+    memcpy(lane, own, sizeof own);
+}
+
 /* A step is of TGI_LANES elements, the last ones of a row, or a row of columns.  The sums of lanes are of 64 terms at
    most in the dtype; these are added as doubles. */
 TGI_ALWAYS_INLINE void TGI_T(channel_row_sums)(const tgi_channel_run *run, const tgi_real *x, const tgi_real *g)
@@ -62190,8 +62234,9 @@ TGI_ALWAYS_INLINE void TGI_T(channel_row_sums)(const tgi_channel_run *run, const
         const tgi_vector zero = {0};
         TGI_UNROLL
         for (int v = 0; v < 2 * VECTORS; ++v) lane[v] = zero;
-        for (; g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, g + i * apart, shift);
-        for (; !g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, NULL, shift);
+        if (g && i < last) TGI_T(channel_steps)(lane, x + i * apart, g + i * apart, apart, shift, last - i);
+        else if (i < last) TGI_T(channel_steps)(lane, x + i * apart, NULL, apart, shift, last - i);
+        if (i < last) i = last;
         for (; i < end; ++i) {
             const int n = (int)(run->columns ? run->n : run->n - i * TGI_LANES);
             tgi_real rest[2][TGI_LANES];
@@ -62243,7 +62288,7 @@ static void TGI_T(channel_apply_lanes)(const tgi_channel_run *run, const tgi_rea
     memcpy(number[2], add, sizeof number[2]);
     for (int64_t r = 0; r < run->rows; ++r) {
         const tgi_vector *const x = (const tgi_vector *)((const tgi_real *)run->x + r * run->step);
-        tgi_vector *const out = (tgi_vector *)((tgi_real *)run->out + r * run->step);
+        tgi_vector *const out = (tgi_vector *)((tgi_real *)run->out + r * run->out_step);
         TGI_UNROLL
         for (int v = 0; v < TGI_T(channel_vectors); ++v) out[v] = (x[v] - number[0][v]) * number[1][v] + number[2][v];
     }
@@ -62265,7 +62310,7 @@ static void TGI_T(channel_apply)(const tgi_channel_run *run)
     for (int64_t r = 0; r < run->rows; ++r) {
         const tgi_real *const x = (const tgi_real *)run->x + r * run->step;
         const tgi_real *const g = run->g ? (const tgi_real *)run->g + r * run->step : NULL;
-        tgi_real *const out = (tgi_real *)run->out + r * run->step;
+        tgi_real *const out = (tgi_real *)run->out + r * run->out_step;
         const tgi_real f = factor[0], m = shift[0], k = scale[0], a = add[0];
         if (run->columns && g) {
             TGI_INDEPENDENT

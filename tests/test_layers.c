@@ -402,8 +402,9 @@ TEST(norms_of_halves)
         w = tg_to_dtype(tg_to_dtype(w, dtype), TG_F32);
         for (int k = 0; k < 2; ++k) {
             tg_tensor *weight = tg_to_dtype(w, tg_dtype_of(x[k])), *leaf = tg_set_requires_grad(x[k], true);
-            y[k] = groups ? tg_group_norm(leaf, 2, weight, NULL, 1e-5)
-                          : tg_batch_norm(leaf, NULL, NULL, weight, NULL, true, 0.1, 1e-5);
+            tg_tensor *bias = tg_zeros_like(weight); /* without one, several ops would compose the norm */
+            y[k] = groups ? tg_group_norm(leaf, 2, weight, bias, 1e-5)
+                          : tg_batch_norm(leaf, NULL, NULL, weight, bias, true, 0.1, 1e-5);
             CHECK(tg_backward(tg_sum(tg_mul(y[k], tg_to_dtype(g, tg_dtype_of(x[k]))))) == TG_OK);
             dx[k] = tg_to_dtype(tg_grad(x[k]), TG_F32), y[k] = tg_to_dtype(tg_detach(y[k]), TG_F32);
         }
@@ -503,7 +504,7 @@ TEST(batch_norms_of_short_runs)
         x[1] = tg_set_requires_grad(tg_to_dtype(x[0], TG_F64), true), w[1] = tg_to_dtype(w[0], TG_F64);
         x[0] = tg_set_requires_grad(tg_to_dtype(x[0], dtype), true), w[0] = tg_to_dtype(w[0], dtype);
         tg_set_requires_grad(w[0], true), tg_set_requires_grad(w[1], true);
-        y[0] = tg_batch_norm(x[0], NULL, NULL, w[0], NULL, true, 0.1, 1e-5);
+        y[0] = tg_batch_norm(x[0], NULL, NULL, w[0], tg_zeros_like(w[0]), true, 0.1, 1e-5);
         tg_tensor *away = tg_sub(x[1], tg_mean_dims(x[1], TG_DIMS(0, 2), true));
         tg_tensor *deviation = tg_sqrt(tg_add_scalar(tg_mean_dims(tg_mul(away, away), TG_DIMS(0, 2), true), 1e-5));
         y[1] = tg_mul(tg_div(away, deviation), tg_view(w[1], each));
@@ -512,6 +513,28 @@ TEST(batch_norms_of_short_runs)
         CHECK(tg_allclose(tg_to_dtype(tg_detach(y[0]), TG_F64), tg_detach(y[1]), bound, bound));
         CHECK(tg_allclose(tg_to_dtype(tg_grad(x[0]), TG_F64), tg_grad(x[1]), bound, bound));
         CHECK(tg_allclose(tg_to_dtype(tg_grad(w[0]), TG_F64), tg_grad(w[1]), 10 * bound, 10 * bound));
+    }
+}
+
+/* The columns of a large x are copied before they are added up: results are those of a part of them, which is not. */
+TEST(batch_norms_of_large_rows)
+{
+    enum { SAMPLES = 300, CHANNELS = 1003, LAST = 75 };
+    for (int i = 0; i < 2; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = i ? TG_F64 : TG_F32;
+        tg_tensor *x[2], *g[2], *y[2], *w = tg_to_dtype(tg_rand(TG_SHAPE(CHANNELS)), dtype);
+        x[0] = tg_to_dtype(tg_randn(TG_SHAPE(SAMPLES, CHANNELS)), dtype);
+        g[0] = tg_randn_like(x[0]);
+        x[1] = tg_clone(tg_narrow(x[0], 1, CHANNELS - LAST, LAST)), g[1] = tg_narrow(g[0], 1, CHANNELS - LAST, LAST);
+        for (int k = 0; k < 2; ++k) {
+            tg_tensor *leaf = tg_set_requires_grad(x[k], true);
+            tg_tensor *weight = k ? tg_narrow(w, 0, CHANNELS - LAST, LAST) : w;
+            y[k] = tg_batch_norm(leaf, NULL, NULL, weight, tg_zeros_like(weight), true, 0.1, 1e-5);
+            CHECK(tg_backward(tg_sum(tg_mul(y[k], g[k]))) == TG_OK);
+        }
+        CHECK(tg_equal(tg_narrow(y[0], 1, CHANNELS - LAST, LAST), y[1]));
+        CHECK(tg_equal(tg_narrow(tg_grad(x[0]), 1, CHANNELS - LAST, LAST), tg_grad(x[1])));
     }
 }
 
@@ -776,6 +799,7 @@ int main(int argc, char **argv)
     RUN(norms_by_running_statistics);
     RUN(norms_of_groups_in_one_run);
     RUN(batch_norms_of_short_runs);
+    RUN(batch_norms_of_large_rows);
     RUN(batch_norm_between_backwards);
     RUN(containers);
     RUN(options_by_name);
