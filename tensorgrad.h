@@ -6787,7 +6787,7 @@ enum {
        "g / (x * ln 10)")                                                                                              \
     OP(log1p, FLOATS, tgi_log1p(x), x, A | CAST_F32, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                    \
     OP(sqrt, VECTOR, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                 \
-    OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y | CAST_F32, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)),           \
+    OP(rsqrt, VECTOR, 1 / tgi_sqrt(x), x, Y | CAST_F32, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)),           \
        "g * -y^3 / 2")                                                                                                 \
     OP(reciprocal, FLOATS, 1 / x, x, Y | CAST_F32, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                      \
     OP(sin, RANGE, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                               \
@@ -48423,8 +48423,8 @@ typedef struct {
     void *y, *dx, *dweight, *dbias;
 } tgi_norm_row;
 
-/* A run of tgi_channel_norm: rows of n elements, `step` apart, of x and g, and out_step apart of out.  Its numbers are one each for all elements,
-   or if `columns`, where n is at most TGI_LANES, one for each column.
+/* A run of tgi_channel_norm: rows of n elements, `step` apart, of x and g, and out_step apart of out.  Its numbers are
+   one each for all elements, or if `columns`, where n is at most TGI_LANES, one for each column.
    channel_sums: sum[0] += the sum of x - shift, or if there is g, of g; sum[1] += the sum of (x - shift)^2, or of
    g (x - shift).  channel_apply: out = (x - shift) * scale + add, and if there is g, + g * factor. */
 typedef struct {
@@ -51509,7 +51509,8 @@ static void tgi_norm_of_columns(const tgi_kernels *kernels, bool wide, bool rms,
     const int64_t size = wide ? 8 : 4;
     double sum[2][TGI_LANES];
     tgi_norm_row row = {n, rms, eps, 0, 0, spare, NULL, NULL, NULL, (char *)spare + n * size, NULL, NULL, NULL};
-    tgi_channel_run run = {true, n, TGI_LANES, TGI_LANES, TGI_LANES, x, NULL, y, mean, rstd, none, none, {sum[0], sum[1]}};
+    tgi_channel_run run = {true, n, TGI_LANES, TGI_LANES, TGI_LANES, x, NULL, y,
+                           mean, rstd, none, none, {sum[0], sum[1]}};
     memset(mean, 0, sizeof none);
     for (int pass = rms; pass < 2; ++pass) { /* the mean, then the variance of the differences from it: see norm */
         memset(sum, 0, sizeof sum);
@@ -59532,7 +59533,7 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
 
 /* Numbers of other dtypes, side by side: without AVX-512 no vector becomes one of i64, and choices are slow; vectors of
    twice as many bytes, or four times, halve the time of others.  Paid for by to f32 65536:c text=i64, to f32 1048576:c
-   text=u8, to i64 65536:c text=bool, to f64 65536 text=f32 and to bool 65536:c text=i64. */
+   text=u8, to i64 65536:c text=bool, to f64 65536 text=f32, to bool 65536:c text=i64 and to bf16 65536 text=f64. */
 #if !defined(TGI_HAS_X86_KERNELS) || defined(TGI_AGAIN)
 #define TGI_CAST(from, real, to, type, value)                                                    \
     static void TGI_V(from##_as_##to)(const void *tile, char *at, int64_t step, int64_t n)       \
@@ -59563,6 +59564,7 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
     TGI_CAST_TO_TILE(name, type, i64, int64_t, whole)
 TGI_WHOLE_ELEMENTS(TGI_CASTS)
 TGI_CAST(f64, double, f32, float, x)
+TGI_CAST(f32, float, f64, double, x)
 TGI_CAST(i64, int64_t, f32, float, x)
 TGI_CAST(i64, int64_t, f64, double, x)
 TGI_CAST_TO_TILE(f32, float, f64, double, x)
@@ -60754,16 +60756,18 @@ TGI_ALWAYS_INLINE void TGI_T(map_vectors)(int64_t n, void *out, const void *in,
         TGI_T(map_vectors)(n, out, in0, TGI_T(name##_of_vector));  \
     }
 
-/* Square roots, rounded as those of the processor, which takes 16 cycles and more for a vector of them (sqrt f64 65536
+/* Square roots, rounded as those of the processor, which takes 12 cycles and more for a vector of them (sqrt f64 65536
    in a third of the time).  After Markstein, "Computation of elementary functions on the IBM RISC System/6000
    processor" (1990): g is near sqrt(x) and h near 1 / (2 sqrt(x)); two steps of Newton give both all their digits but
-   the last, and x - g^2, which is exact, makes the last one right.  Numbers from 2^-64 (of doubles 2^-512) to 2^64
-   (2^512) go this way; where others are among them, as 0, infinity and NaN, a whole block is left to the processor. */
+   the last, and x - g^2, which is exact, makes the last one right.  For floats one step does: all those of two binades
+   were compared, from first digits that are up to 2^-14 too large or too small.  Numbers from 2^-64 (of doubles 2^-512)
+   to 2^64 (2^512) go this way; where others are among them, as 0, infinity and NaN, a whole block is left to the
+   processor. */
 static void TGI_T(roots)(int64_t n, void *out, const void *in, tgi_map_kernel exact)
 {
     typedef TGI_T(vector) vector;
     typedef TGI_T(word) words __attribute__((__vector_size__(64)));
-    enum { WIDTH = (int)(64 / sizeof(tgi_real)), VECTORS = 4, BLOCK = WIDTH * VECTORS };
+    enum { WIDTH = (int)(64 / sizeof(tgi_real)), VECTORS = 4, BLOCK = WIDTH * VECTORS, STEPS = TGI_BY_TYPE(1, 2) };
     const TGI_T(word) least = TGI_BY_TYPE(0x1f800000u, 0x1ff0000000000000u);
     const vector zero = {0}, half = zero + TGI_BY_TYPE(0.5f, 0.5);
     const tgi_real *a = (const tgi_real *)in;
@@ -60782,7 +60786,7 @@ static void TGI_T(roots)(int64_t n, void *out, const void *in, tgi_map_kernel ex
             const vector x = *(const vector *)(a + v * WIDTH), first = TGI_RSQRT_NEAR(x, zero);
             vector g = x * first, h = half * first;
             TGI_UNROLL
-            for (int step = 0; step < 2; ++step) {
+            for (int step = 0; step < STEPS; ++step) {
                 const vector r = TGI_FMA_OF(-g, h, half);
                 g = TGI_FMA_OF(g, r, g);
                 h = TGI_FMA_OF(h, r, h);
@@ -60797,6 +60801,19 @@ TGI_TYPED_CALLER(sqrt)
 {
     (void)scalar, (void)in1, (void)in2;
     TGI_T(roots)(n, out, in0, TGI_T(sqrt_exact));
+}
+
+/* 1 / sqrt(x), of a part of x after the other, whose roots stay in the cache. */
+TGI_TYPED_CALLER(rsqrt)
+{
+    enum { PART = 512 };
+    for (int64_t i = 0; i < n; i += PART) {
+        const int64_t count = tgi_at_most(n - i, PART);
+        tgi_real *const y = (tgi_real *)out + i;
+        TGI_T(roots)(count, y, (const tgi_real *)in0 + i, TGI_T(sqrt_exact));
+        TGI_T(reciprocal)(count, scalar, y, y, NULL, NULL);
+    }
+    (void)in1, (void)in2;
 }
 
 static const TGI_T(word) TGI_T(sign_bit) = (TGI_T(word))1 << (8 * sizeof(tgi_real) - 1);
@@ -62205,8 +62222,8 @@ TGI_ALWAYS_INLINE void TGI_T(channel_terms)(tgi_vector *lane, const tgi_real *x,
     }
 }
 
-/* lane [2, TGI_LANES] += the terms of n times TGI_LANES elements, `apart` each from the next ones: in arrays of its own,
-   whose address nobody takes, so that they stay in registers. */
+/* lane [2, TGI_LANES] += the terms of n times TGI_LANES elements, each `apart` from the next ones: in arrays whose
+   address nobody takes, so that they stay in registers. */
 TGI_ALWAYS_INLINE void TGI_T(channel_steps)(tgi_vector *lane, const tgi_real *x, const tgi_real *g, int64_t apart,
                                             const tgi_vector *shift, int64_t n)
 {
@@ -65098,7 +65115,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_F32_CAST(name, ...) TGI_V(f32_as_##name),
 #define TGI_F64_CAST(name, ...) TGI_V(f64_as_##name),
 #define TGI_I64_CAST(name, ...) TGI_V(i64_as_##name),
-    {{NULL, NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F32_CAST)},
+    {{NULL, TGI_V(f32_as_f64), NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F32_CAST)},
      {TGI_V(f64_as_f32), NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F64_CAST)},
      {TGI_V(i64_as_f32), TGI_V(i64_as_f64), NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_I64_CAST)}},
 #undef TGI_F32_CAST

@@ -178,7 +178,7 @@ TEST(vanishing_gelu)
     }
 }
 
-/* Whether the square roots of x [n] are those of the C library, to the last bit. */
+/* Whether the square roots of x [n], or one by them, are those of the C library, to the last bit. */
 static bool roots_are_exact(const double *x, int n, tg_dtype dtype, tg_tensor *(*root)(tg_tensor *x))
 {
     static double y[AT_ONCE];
@@ -186,7 +186,8 @@ static bool roots_are_exact(const double *x, int n, tg_dtype dtype, tg_tensor *(
     tg_tensor *roots = root(tg_to_dtype(tg_from(x, TG_SHAPE(n), TG_F64), dtype));
     if (tg_copy_out(tg_to_dtype(roots, TG_F64), y, (size_t)n * sizeof *y) != TG_OK) return false;
     for (int i = 0; i < n; ++i) {
-        const double wanted = dtype == TG_F64 ? sqrt(x[i]) : (double)sqrtf((float)x[i]);
+        double wanted = dtype == TG_F64 ? sqrt(x[i]) : (double)sqrtf((float)x[i]);
+        if (root == tg_rsqrt) wanted = dtype == TG_F64 ? 1 / wanted : (double)(float)(1 / (float)wanted);
         if (isnan(wanted) ? !isnan(y[i]) : memcmp(&wanted, &y[i], sizeof wanted) != 0) return false;
     }
     return true;
@@ -245,8 +246,10 @@ TEST(square_roots)
         }
         CHECK(roots_are_exact(x, AT_ONCE - round, round % 3 ? TG_F64 : TG_F32, round % 2 ? power_half : root_in_place));
         CHECK(roots_are_exact(x + round, 40 + round, round % 3 ? TG_F32 : TG_F64, tg_sqrt));
+        CHECK(roots_are_exact(x, AT_ONCE - round, TG_F32, tg_rsqrt) && roots_are_exact(x, 600 + round, TG_F64, tg_rsqrt));
     }
     CHECK(roots_are_exact(special, SPECIAL, TG_F64, tg_sqrt) && roots_are_exact(special, SPECIAL, TG_F32, tg_sqrt));
+    CHECK(roots_are_exact(special, SPECIAL, TG_F64, tg_rsqrt) && roots_are_exact(special, SPECIAL, TG_F32, tg_rsqrt));
 }
 
 /* fmod, remainder and floor_divide are exact: of small and of huge quotients, zeros, infinities and NaN. */
