@@ -7295,7 +7295,8 @@ typedef struct {
     int nargs; /* output and inputs */
     tgi_operand arg[TGI_MAX_ARGS];
     double scalar[3]; /* the op's numbers, s, t and u in the rows */
-    bool in_one; /* of a copy: one thread uses it next, as a scatter along dim 0; it finds in its cache what it wrote */
+    double floats; /* of a copy that the next loop of an op adds to: an element is as much work as so many floats, so
+                      that as many threads copy as add, which find in their caches what they wrote; 0: as it is */
 } tgi_loop;
 
 /* A kernel along one dim: for every index over dim (the other dims), a row of `length` elements of each operand, `step`
@@ -13324,7 +13325,7 @@ static void tgi_loop_init(tgi_loop *loop, const tg_tensor *t)
     loop->nargs = 1;
     tgi_operand_init(&loop->arg[0], t);
     loop->scalar[0] = loop->scalar[1] = loop->scalar[2] = 0;
-    loop->in_one = false;
+    loop->floats = 0;
 }
 
 /* tgi_loop_init as a value, where speed matters less: a tgi_loop is half a KiB, and this copies it. */
@@ -13404,12 +13405,12 @@ static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *ho
     return ok;
 }
 
-/* y = x, element for element; the same shape, any dtypes and layouts, one device.  in_one: see tgi_loop */
-static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x, bool in_one)
+/* y = x, element for element; the same shape, any dtypes and layouts, one device.  floats: see tgi_loop */
+static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x, double floats)
 {
     tgi_loop loop;
     tgi_loop_init(&loop, y);
-    loop.in_one = in_one;
+    loop.floats = floats;
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
     loop.nargs = 2;
     tgi_operand_init(&loop.arg[1], x);
@@ -14076,7 +14077,7 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
         source = tgi_new_like(S, "copy_out", t);
         if (!source) return TG_ERR_MEMORY;
     }
-    const bool ok = (source == t || tgi_copy_elements(S, source, t, false)) && tgi_download(S, source, 0, dst, need);
+    const bool ok = (source == t || tgi_copy_elements(S, source, t, 0)) && tgi_download(S, source, 0, dst, need);
     if (source != t) tgi_unref(S, source);
     return ok ? TG_OK : tgi_failed(S);
 }
@@ -16381,7 +16382,7 @@ static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *slot)
         memcpy(copy->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
         tgi_strides_changed(copy);
     }
-    return copy && tgi_copy_elements(run->S, copy, g, false) ? copy : NULL;
+    return copy && tgi_copy_elements(run->S, copy, g, 0) ? copy : NULL;
 }
 
 /* Calls the hooks of the leaves with their gradients.  False if one failed. */
@@ -17871,7 +17872,7 @@ static bool tgi_op_prepare_write(tgi_call *c)
     if (!c->node) return false;
     if (!tgi_saves_input(saved, 0)) return true;
     c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
-    return c->before && tgi_copy_elements(S, c->before, t, false);
+    return c->before && tgi_copy_elements(S, c->before, t, 0);
 }
 
 /* After tgi_op_begin: the call writes input 0.  Does everything that can fail before a byte is written. */
@@ -18236,7 +18237,7 @@ static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool no
         dense = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
         if (!dense) return false;
         tgi_preserve_strides(dense, &x, 1);
-        ok = tgi_copy_elements(S, dense, x, false);
+        ok = tgi_copy_elements(S, dense, x, 0);
     }
     ok = ok && (non_blocking ? tgi_start_transfer(S, y, dense) : tgi_transfer(S, y, dense));
     if (dense != x) tgi_unref(S, dense);
@@ -18271,7 +18272,7 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     if (!y) return NULL;
     c.out[c.nout++] = y;
     tgi_preserve_strides(y, &t, 1);
-    return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t, false)
+    return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t, 0)
                                      : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
@@ -18957,7 +18958,7 @@ static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
 static tg_tensor *tgi_copy_apart(tgi_call *c, tg_tensor *x, tg_dtype dtype)
 {
     tg_tensor *copy = tgi_new(c->S, c->name, x->ndim, x->dim, dtype, x->storage->backend, x->storage->index);
-    if (!copy || tgi_copy_elements(c->S, copy, x, false)) return copy;
+    if (!copy || tgi_copy_elements(c->S, copy, x, 0)) return copy;
     tgi_unref(c->S, copy);
     return NULL;
 }
@@ -20182,7 +20183,7 @@ static tg_tensor *tgi_with_base_strides(tg_tensor *t, const tgi_view_info *v)
     for (int i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
     if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
     tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t, false));
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t, 0));
 }
 
 /* t [base dims] -> its elements at the view [view dims].  torch.as_strided */
@@ -20226,7 +20227,7 @@ static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_vi
     tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)base->dtype);
     if (!y) return NULL;
     const tgi_loop loop = tgi_loop_from_to(src, tgi_operand_of(src), tgi_view_operand(y, v));
-    return tgi_op_end(&c, tgi_copy_elements(c.S, y, base, false) && c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, tgi_copy_elements(c.S, y, base, 0) && c.backend->copy(c.S, &loop));
 }
 
 static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
@@ -20574,7 +20575,7 @@ static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
 static bool tgi_clone_kernel(tgi_call *c, tg_tensor *y)
 {
     tgi_preserve_strides(y, c->in, 1);
-    return tgi_copy_elements(c->S, y, c->in[0], false);
+    return tgi_copy_elements(c->S, y, c->in[0], 0);
 }
 
 tg_tensor *tg_clone(tg_tensor *t)
@@ -20586,7 +20587,7 @@ tg_tensor *tg_clone(tg_tensor *t)
 
 static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
 
-static bool tgi_copy_kernel(tgi_call *c, tg_tensor *y) { return tgi_copy_elements(c->S, y, c->in[0], false); }
+static bool tgi_copy_kernel(tgi_call *c, tg_tensor *y) { return tgi_copy_elements(c->S, y, c->in[0], 0); }
 
 tg_tensor *tg_contiguous(tg_tensor *t)
 {
@@ -22886,7 +22887,8 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
     const bool to_zeros = (flag & TGI_SCATTER_TO_ZEROS) != 0;
     const tgi_answer answer = to_zeros && kind == TGI_SCATTER_ADD ? tgi_scatter_rows(c, y) : TGI_COMPOSE;
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
-    bool ok = to_zeros ? tgi_fill_elements(c->S, y, 0) : y == t || tgi_copy_elements(c->S, y, t, c->params.dim == 0);
+    const double floats = c->params.dim == 0 ? 0.5 : c->params.dim == t->ndim - 1 ? 4 : 0; /* as the backend scatters */
+    bool ok = to_zeros ? tgi_fill_elements(c->S, y, 0) : y == t || tgi_copy_elements(c->S, y, t, floats);
     const bool wide = ok && tgi_scatters_in_f32(c, kind, y, from);
     tg_tensor *const x = wide ? tgi_copy_apart(c, y, TG_F32) : y;
     ok = ok && x;
@@ -22898,7 +22900,7 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
     if (ok) {
         tgi_rows r = tgi_rows_along(c->params.dim, 3, x, from[0], from[1]);
         r.size = tgi_size_along(t, c->params.dim);
-        ok = c->backend->scatter(c->S, kind, &r) && (x == y || tgi_copy_elements(c->S, y, x, false));
+        ok = c->backend->scatter(c->S, kind, &r) && (x == y || tgi_copy_elements(c->S, y, x, 0));
     }
     if (x && x != y) tgi_unref(c->S, x);
     for (int i = 0; i < 2; ++i) {
@@ -26515,7 +26517,7 @@ static tgi_answer tgi_conv_in_f32(const tgi_conv_job *job, tg_tensor *bias, cons
     for (int i = 0; i < 4 && ok; ++i) {
         if (!from[i]) continue;
         wide[i] = tgi_new(S, job->c->name, from[i]->ndim, from[i]->dim, TG_F32, job->c->backend, job->c->index);
-        ok = wide[i] && (i == job->result || tgi_copy_elements(S, wide[i], from[i], false));
+        ok = wide[i] && (i == job->result || tgi_copy_elements(S, wide[i], from[i], 0));
     }
     tgi_answer answer = ok ? TGI_COMPOSE : TGI_FAILED;
     if (ok) {
@@ -26523,7 +26525,7 @@ static tgi_answer tgi_conv_in_f32(const tgi_conv_job *job, tg_tensor *bias, cons
         tgi_conv_windows(&in_f32, geometry);
         answer = tgi_conv_whole(&in_f32, wide[3]);
     }
-    if (answer == TGI_DONE && !tgi_copy_elements(S, from[job->result], wide[job->result], false)) answer = TGI_FAILED;
+    if (answer == TGI_DONE && !tgi_copy_elements(S, from[job->result], wide[job->result], 0)) answer = TGI_FAILED;
     for (int i = 0; i < 4; ++i) tgi_unref(S, wide[i]);
     return answer;
 }
@@ -26537,7 +26539,7 @@ static bool tgi_conv_by_parts(tgi_conv_job *job, tg_tensor *y)
         job->m.images = tgi_at_most(job->m.images, images - first);
         ok = tgi_conv_some_images(job, first);
     }
-    if (ok && job->sum) ok = tgi_copy_elements(job->c->S, y, job->sum, false);
+    if (ok && job->sum) ok = tgi_copy_elements(job->c->S, y, job->sum, 0);
     tgi_conv_end(job);
     return ok;
 }
@@ -31317,7 +31319,7 @@ static bool tgi_matrices(tgi_thread *S, const char *op, const tg_tensor *t, cons
     }
     if (!even) {
         *copy = tgi_new(S, op, t->ndim, t->dim, (tg_dtype)t->dtype, t->storage->backend, t->storage->index);
-        if (!*copy || !tgi_copy_elements(S, *copy, t, false)) return false;
+        if (!*copy || !tgi_copy_elements(S, *copy, t, 0)) return false;
         t = *copy;
         apart = t->dim[t->ndim - 2] * t->dim[t->ndim - 1];
     }
@@ -33900,7 +33902,7 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     if (S->capturing) return tgi_obstacle(S, "makes the state of a parameter that has a gradient for the first time");
     tg_tensor *s = tgi_new(S, "step", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
     const bool filled = tgi_optim_reads(o, TGI_HYPERPARAMETER_initial_accumulator_value);
-    const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t, false)
+    const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t, 0)
                                           : tgi_fill_elements(S, s, filled ? o->initial_accumulator_value : 0));
     if (ok) tgi_replace(S, &e->state[k], s);
     return ok;
@@ -33911,7 +33913,7 @@ static tg_tensor *tgi_optim_contiguous(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_is_contiguous(t)) return t;
     tg_tensor *y = tgi_new_like(S, "step", t);
-    return y && tgi_copy_elements(S, y, t, false) ? y : NULL;
+    return y && tgi_copy_elements(S, y, t, 0) ? y : NULL;
 }
 
 /* Checks a parameter and its gradient g, or NULL. */
@@ -34116,7 +34118,7 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
 /* After the kernel has run on p. */
 static bool tgi_optim_updated(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
-    if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p, false)) return false;
+    if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p, 0)) return false;
     if (tgi_optim_used(o) & 1) e->begun = true;
     e->steps++;
     if (S->capturing) e->captured++;
@@ -35289,7 +35291,7 @@ static bool tgi_lbfgs_move(tgi_closure_run *r, double t)
         tg_tensor *p = r->o->param[i].t;
         tg_tensor *part = tg_reshape(tg_narrow(r->next->d, 0, at, tgi_numel(p)), tgi_shape_of(p));
         tg_tensor *moved = tg_add_alpha(p, part, t);
-        if (!moved || !tgi_copy_elements(r->S, p, moved, false)) return false;
+        if (!moved || !tgi_copy_elements(r->S, p, moved, 0)) return false;
         tgi_bump_version(r->S, p->storage, "step");
         at += tgi_numel(p);
     }
@@ -40195,7 +40197,7 @@ static bool tgi_loader_gather(tgi_thread *S, tg_tensor *y, tg_tensor *t, int64_t
 {
     if (!index) {
         t = tg_narrow(t, 0, first, y->dim[0]);
-        return t && tgi_copy_elements(S, y, t, false);
+        return t && tgi_copy_elements(S, y, t, 0);
     }
     index = tgi_expand_index(index, tgi_shape_of(t), 0);
     if (!index || !tgi_wait_ready(S, t, false) || !tgi_wait_ready(S, index, false)) return false;
@@ -44761,7 +44763,7 @@ static bool tgi_copy_state(tgi_state_copy *c)
     for (size_t i = 0; i < c->to.count; ++i) {
         tg_tensor *t = c->to.item[i].t;
         if (!c->from[i] || c->from[i] == t) continue;
-        if (!tgi_copy_elements(S, t, c->from[i], false)) return false;
+        if (!tgi_copy_elements(S, t, c->from[i], 0)) return false;
         tgi_bump_version(S, t->storage, c->op);
     }
     return true;
@@ -45492,7 +45494,7 @@ static bool tgi_parallel_broadcast(tgi_thread *S, tg_parallel *p, const char *op
         if (!e->t) continue;
         const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         tg_tensor *copy = scope ? tgi_new_like(S, op, e->t) : NULL;
-        bool ok = copy && tgi_copy_elements(S, copy, e->t, false) && tgi_comm_broadcast(S, p, op, copy, 0) &&
+        bool ok = copy && tgi_copy_elements(S, copy, e->t, 0) && tgi_comm_broadcast(S, p, op, copy, 0) &&
                   tgi_comm_wait(S, p, op);
         if (ok && p->comm.rank > 0) ok = tg_copy_(e->t, copy) != NULL;
         if (scope) tgi_frame_close(S, scope);
@@ -45675,7 +45677,7 @@ static tg_tensor *tgi_parallel_reduced(tgi_thread *S, tg_parallel *p, tg_tensor 
 {
     const char *op = "parallel_sum";
     tg_tensor *y = tgi_new_like(S, op, t);
-    const bool ok = y && tgi_wait_ready(S, t, false) && tgi_copy_elements(S, y, t, false) &&
+    const bool ok = y && tgi_wait_ready(S, t, false) && tgi_copy_elements(S, y, t, 0) &&
                     tgi_comm_all_reduce(S, p, op, y) && tgi_comm_wait(S, p, op);
     if (!ok) tgi_comm_abort(S, p);
     return ok ? y : NULL;
@@ -46058,7 +46060,7 @@ static bool tgi_bucket_fill_used(tgi_thread *S, const tg_backward_run *run, cons
         has[i] = tgi_run_grad(run, e) || e->t->grad;
     }
     used = tg_to_like(used, b->flat);
-    return used && tgi_copy_elements(S, place, used, false);
+    return used && tgi_copy_elements(S, place, used, 0);
 }
 
 /* bucket->flat = .grad plus the gradient of the run of each parameter, 0 where there is neither. */
@@ -46071,7 +46073,7 @@ static bool tgi_bucket_fill(const tg_backward_run *run, tg_parallel *p, tgi_buck
         tg_tensor *g = tgi_run_grad(run, e), *was = e->t->grad, *part = tgi_bucket_part(S, b->flat, e->offset, e->t);
         if (!part) ok = false;
         else if (!g && !was) ok = tgi_fill_elements(S, part, 0);
-        else ok = tgi_copy_elements(S, part, was ? was : g, false) && (!was || !g || tgi_add_elements(S, part, g));
+        else ok = tgi_copy_elements(S, part, was ? was : g, 0) && (!was || !g || tgi_add_elements(S, part, g));
     }
     return ok && (!p->find_unused || tgi_bucket_fill_used(S, run, p, b));
 }
@@ -46153,7 +46155,7 @@ static bool tgi_parallel_store(tgi_thread *S, tg_parallel *p)
             }
             if (!e->t->grad) continue;
             tg_tensor *part = tgi_bucket_part(S, p->bucket[k].flat, e->offset, e->t);
-            ok = part && tgi_copy_elements(S, e->t->grad, part, false);
+            ok = part && tgi_copy_elements(S, e->t->grad, part, 0);
         }
     }
     return ok;
@@ -46294,7 +46296,7 @@ static bool tgi_share_copy(tgi_thread *S, const tg_parallel *p, const tg_optim *
         tg_tensor *t = o->param[k].t;
         if (tgi_owner_of(p, t) != owner || !t->grad) continue;
         tg_tensor *part = tgi_bucket_part(S, flat, offset, t);
-        if (!part || !tgi_copy_elements(S, take ? t : part, take ? part : t, false)) return false;
+        if (!part || !tgi_copy_elements(S, take ? t : part, take ? part : t, 0)) return false;
         if (take) tgi_bump_version(S, t->storage, "step");
         offset += tgi_numel(t);
     }
@@ -50308,7 +50310,7 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     else if (dim[0] == 1) tgi_blocks_of(blocks, 1, tgi_direct_block(&blocks->iter));
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
     const int64_t bytes = tgi_bytes_of(loop->arg[0].dtype), read = tgi_bytes_of(loop->arg[1].dtype);
-    const double floats = loop->in_one ? 0.5 : (double)(read > bytes ? read : bytes) / 4;
+    const double floats = loop->floats > 0 ? loop->floats : (double)(read > bytes ? read : bytes) / 4;
     const double work = (job.across || !moves ? TGI_LIGHT_WORK : TGI_MOVE_WORK) * floats * (double)numel;
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
     const bool repeats = moves && !job.across && tgi_repeats_rows(&blocks->iter);
@@ -52876,14 +52878,15 @@ static bool tgi_is_flat_block(const tgi_index_block *b)
 TGI_ALWAYS_INLINE void tgi_move_block(const tgi_index_block *b, bool flat, int64_t size, bool scatters)
 {
     const int64_t step = flat ? size : b->step, like_step = b->like_step[1];
-    const int64_t x_step = flat ? 0 : b->x_step[1], index_step = flat ? 8 : b->index_step[1];
+    const int64_t x_step = flat ? 0 : b->x_step[1], index_step = flat ? 8 : b->index_step[1], n = b->n[1];
+    const bool wide = flat || b->wide;
     for (int64_t row = 0; row < b->n[0]; ++row) {
         const char *const index = b->index + row * b->index_step[0];
         char *const like = b->like + row * b->like_step[0], *const x = b->x + row * b->x_step[0];
         TGI_UNROLL_FOUR /* pad_mode bf16 8x16x16x16 dims=2,2,2,2 */
-        for (int64_t i = 0; i < b->n[1]; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
             char *const here = like + i * like_step;
-            char *const there = x + i * x_step + tgi_index_at(index + i * index_step, flat || b->wide) * step;
+            char *const there = x + i * x_step + tgi_index_at(index + i * index_step, wide) * step;
             if (size == 0) tgi_move_bytes(scatters ? there : here, scatters ? here : there, b->size);
             else memcpy(scatters ? there : here, scatters ? here : there, (size_t)size); /* one load and one store */
         }
