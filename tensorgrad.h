@@ -49278,7 +49278,8 @@ static void tgi_gather_halves_across(uint16_t *y, int64_t y_step, const uint16_t
                        rows - whole_rows, columns, 2);
 }
 
-/* tgi_gather_columns for elements of eight bytes, likewise, two by two (contiguous f64 1024x64:t). */
+/* tgi_gather_columns for elements of eight bytes, likewise: of eight rows and eight columns, a line of the cache each,
+   so that none is written or read in parts (contiguous f64 1024x64:t, rot90 f64 256x64). */
 static void tgi_gather_wide_across(uint64_t *y, int64_t y_step, const uint64_t *x, int64_t step, int64_t rows,
                                    int64_t columns)
 {
@@ -49286,14 +49287,21 @@ static void tgi_gather_wide_across(uint64_t *y, int64_t y_step, const uint64_t *
 #ifdef TGI_HAS_VECTORS
     typedef int64_t places __attribute__((__vector_size__(16)));
     typedef int64_t two __attribute__((__vector_size__(16), __aligned__(8), __may_alias__));
-    whole_rows = rows / 2 * 2, whole_columns = columns / 2 * 2;
-    for (int64_t column = 0; column < whole_columns; column += 2) {
-        const uint64_t *const from = x + column * step, *const next = from + step;
-        uint64_t *to = y + column;
-        for (int64_t row = 0; row < whole_rows; row += 2, to += 2 * y_step) {
-            const places v = *(const two *)(const void *)(from + row), w = *(const two *)(const void *)(next + row);
-            *(two *)(void *)to = TGI_LOW_2(v, w, places);
-            *(two *)(void *)(to + y_step) = TGI_HIGH_2(v, w, places);
+    whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
+    for (int64_t row = 0; row < whole_rows; row += 8) {
+        for (int64_t column = 0; column < whole_columns; column += 8) {
+            const uint64_t *from = x + column * step + row;
+            uint64_t *to = y + row * y_step + column;
+            TGI_UNROLL
+            for (int i = 0; i < 8; i += 2, from += 2, to += 2 * y_step) {
+                TGI_UNROLL
+                for (int k = 0; k < 8; k += 2) {
+                    const places v = *(const two *)(const void *)(from + k * step);
+                    const places w = *(const two *)(const void *)(from + (k + 1) * step);
+                    *(two *)(void *)(to + k) = TGI_LOW_2(v, w, places);
+                    *(two *)(void *)(to + y_step + k) = TGI_HIGH_2(v, w, places);
+                }
+            }
         }
     }
 #endif
@@ -50223,7 +50231,7 @@ static void tgi_copy_block(const tgi_copy_job *job, const tgi_part *block)
     char *y = block->at[0];
     const char *x = block->at[1];
     int64_t row_step = iter->stride[1][r], step = iter->stride[1][c];
-    if (to == from && y_step == size && (!job->across || iter->stride[0][r] == block->columns * size)) {
+    if (to == from && y_step == size && (!job->across || size == 8 || iter->stride[0][r] == block->columns * size)) {
         tgi_gather(y, iter->stride[0][r], x, row_step, step, block->rows, block->columns, size);
         return;
     }
