@@ -54587,6 +54587,11 @@ static void tgi_gemm_pack_halves(float *panel, int width, tg_dtype dtype, const 
         for (int64_t i = 0; i < n; ++i) tgi_load_elements(TG_F32, panel + i * width, dtype, x + 2 * i * step, 2, width);
         return;
     }
+    if (lane_step == n && n * width <= 4 * TGI_GEMM_PIECE) { /* short ones side by side (affine_grid bf16) */
+        tgi_load_elements(TG_F32, quad, dtype, x, 2, n * width);
+        tgi_gather((char *)panel, 4 * width, (const char *)quad, 4, 4 * n, n, width, 4);
+        return;
+    }
     for (int64_t first = 0, run; first < n; first += run, panel += run * width, x += 2 * run) {
         run = tgi_at_most(n - first, TGI_GEMM_PIECE);
         for (int next = 0; next < width; next += 4) {
