@@ -50195,6 +50195,10 @@ static void tgi_store_columns(tg_dtype compute, const void *tile, int64_t pitch,
         tgi_put_pairs((float *)(void *)y, (const float *)tile, (const float *)tile + pitch, columns);
         return;
     }
+    if (dtype == compute && size == 8 && row_step == 8 && column_step % 8 == 0) { /* cummax f64 1024x64 dim=1 */
+        tgi_gather_wide_across((uint64_t *)(void *)y, column_step / 8, (const uint64_t *)tile, pitch, columns, rows);
+        return;
+    }
     if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
         const int64_t step = column_step / 4;
         for (; row + 4 <= rows; row += 4) {
@@ -51977,7 +51981,7 @@ static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least
     const tgi_rows kept = tgi_rows_with_values(rows);
     const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
     const bool columns = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
-    const int64_t longest = dtype == TG_F32 ? 2 * (int64_t)TGI_SHORT_ROW : (int64_t)TGI_SHORT_ROW; /* of columns */
+    const int64_t longest = (dtype == TG_F32 || dtype == TG_F64 ? 2 : 1) * (int64_t)TGI_SHORT_ROW; /* of columns */
     return tgi_each_row_of(S, op, &kept, tgi_running_extreme_row, columns ? tgi_running_extreme_column : NULL, least, 0,
                            2 * sizeof(double), false, TGI_LEAST_COLUMNS, longest)
                ? TGI_DONE
