@@ -22903,9 +22903,8 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
         ok = c->backend->scatter(c->S, kind, &r) && (x == y || tgi_copy_elements(c->S, y, x, 0));
     }
     if (x && x != y) tgi_unref(c->S, x);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i)
         if (from[i] && from[i] != c->in[2 - i]) tgi_unref(c->S, from[i]);
-    }
     return ok;
 }
 
@@ -30847,52 +30846,73 @@ static tg_tensor *tgi_unique_slices(tgi_composite *c, tg_tensor *t, int dim, tg_
     return tgi_composite_end(c, y);
 }
 
-/* How many of x [n], n > 0, differ from the one before them, the first one included; these themselves, where y, which
-   has so many, is not NULL.  Without a branch: each is written, and stays if it is one. */
+/* By dtype: its type, one as wide that counts, and whether an element a differs from b before it; of 16 bits also where
+   a is NaN, but not if both are 0. */
+#define TGI_RUN_TYPES(OP)                                                                                          \
+    OP(f32, TG_F32, float, int32_t, a != b)                                                                        \
+    OP(f64, TG_F64, double, int64_t, a != b)                                                                       \
+    OP(bf16, TG_BF16, uint16_t, int16_t, ((a != b) & (((a | b) & 0x7fff) != 0)) | ((a & 0x7fff) > 0x7f80))         \
+    OP(f16, TG_F16, uint16_t, int16_t, ((a != b) & (((a | b) & 0x7fff) != 0)) | ((a & 0x7fff) > 0x7c00))           \
+    OP(i64, TG_I64, int64_t, int64_t, a != b)                                                                      \
+    OP(i32, TG_I32, int32_t, int32_t, a != b)                                                                      \
+    OP(u8, TG_U8, uint8_t, int16_t, a != b)                                                                        \
+    OP(b8, TG_BOOL, uint8_t, int16_t, a != b)
+
+/* How many of x [n], n > 0, begin a run: differ from the one before them, the first one included. */
 TGI_LOOPS_BEGIN
-#define TGI_RUNS(type)                                                               \
-    static int64_t tgi_runs_##type(const void *x_, int64_t n, void *y_, int64_t count) \
-    {                                                                                \
-        const type *const x = (const type *)x_;                                      \
-        type *const y = (type *)y_;                                                  \
-        int64_t found = 1;                                                           \
-        for (int64_t i = 1; i < (y ? 0 : n); ++i) found += x[i] != x[i - 1];         \
-        if (!y) return found;                                                        \
-        type last = y[0] = x[0]; /* which is not read again after a store */         \
-        for (int64_t i = 1; found < count; ++i) {                                    \
-            const type next = y[found] = x[i];                                       \
-            found += next != last;                                                   \
-            last = next;                                                             \
-        }                                                                            \
-        return found;                                                                \
+#define TGI_COUNT_RUNS(name, dtype, type, whole, differ)                          \
+    TGI_ALWAYS_INLINE whole tgi_begins_run_##name(const type *x)                  \
+    {                                                                             \
+        const type a = x[0], b = x[-1];                                           \
+        return (whole)(differ);                                                   \
+    }                                                                             \
+    static int64_t tgi_count_runs_##name(const void *x_, int64_t n)               \
+    {                                                                             \
+        const type *const x = (const type *)x_;                                   \
+        int64_t found = 1;                                                        \
+        for (int64_t i = 1; i < n; ++i) found += tgi_begins_run_##name(x + i);    \
+        return found;                                                             \
     }
-TGI_RUNS(float)
-TGI_RUNS(double)
-TGI_RUNS(int64_t)
-TGI_RUNS(int32_t)
-TGI_RUNS(uint8_t)
+TGI_RUN_TYPES(TGI_COUNT_RUNS)
+
+/* y [count] = those.  Of eight, either all begin a run, as of numbers in no order, or each is written without a branch,
+   and stays if it does. */
+#define TGI_KEEP_RUNS(name, dtype, type, whole, differ)                                                              \
+    static void tgi_keep_runs_##name(const void *x_, int64_t n, void *y_, int64_t count)                             \
+    {                                                                                                                \
+        const type *const x = (const type *)x_;                                                                      \
+        type *const y = (type *)y_;                                                                                  \
+        y[0] = x[0];                                                                                                 \
+        for (int64_t i = 1, found = 1, run; run = tgi_at_most(n - i, 8), found < count; i += run) {                  \
+            whole all = 0;                                                                                           \
+            for (int j = 0; run == 8 && j < 8; ++j) all = (whole)(all + tgi_begins_run_##name(x + i + j));           \
+            if (all == 8) memcpy(y + found, x + i, 8 * sizeof(type)), found += 8;                                    \
+            for (int64_t j = i; all < 8 && j < i + run && found < count; ++j)                                        \
+                y[found] = x[j], found += tgi_begins_run_##name(x + j);                                              \
+        }                                                                                                            \
+    }
+TGI_RUN_TYPES(TGI_KEEP_RUNS)
 TGI_LOOPS_END
 
 /* The elements of t that begin a run, read by the host in two passes, where it has the loop; else *y is NULL, and false
    is returned. */
 static bool tgi_consecutive_on_host(tgi_thread *S, tg_tensor *t, tg_tensor **y)
 {
-    int64_t (*runs)(const void *x, int64_t n, void *y, int64_t count) = NULL;
+    int64_t (*count_runs)(const void *x, int64_t n) = NULL;
+    void (*keep_runs)(const void *x, int64_t n, void *y, int64_t count) = NULL;
     *y = NULL;
-    switch (t->dtype) {
-    case TG_F32: runs = tgi_runs_float; break;
-    case TG_F64: runs = tgi_runs_double; break;
-    case TG_I64: runs = tgi_runs_int64_t; break;
-    case TG_I32: runs = tgi_runs_int32_t; break;
-    case TG_U8:
-    case TG_BOOL: runs = tgi_runs_uint8_t; break;
-    default: break;
+    switch ((int)t->dtype) {
+#define TGI_RUNS_CASE(name, dtype, ...) \
+    case dtype: count_runs = tgi_count_runs_##name, keep_runs = tgi_keep_runs_##name; break;
+        TGI_RUN_TYPES(TGI_RUNS_CASE)
+#undef TGI_RUNS_CASE
     }
-    if (!runs || !t->storage->backend->host || S->composes || tgi_numel(t) == 0 || !tgi_is_contiguous(t)) return false;
+    if (!keep_runs || !t->storage->backend->host || S->composes || tgi_numel(t) == 0 || !tgi_is_contiguous(t))
+        return false;
     if (!tgi_wait_ready(S, t, false)) return true;
-    const int64_t n = tgi_numel(t), count = runs(tgi_first_element(t), n, NULL, 0);
+    const int64_t n = tgi_numel(t), count = count_runs(tgi_first_element(t), n);
     *y = tg_empty_on(TG_SHAPE(count), (tg_dtype)t->dtype, tgi_device_of(t));
-    if (*y) runs(tgi_first_element(t), n, tgi_first_element(*y), count);
+    if (*y) keep_runs(tgi_first_element(t), n, tgi_first_element(*y), count);
     return true;
 }
 
@@ -48255,9 +48275,7 @@ static inline void tgi_transpose_four(const float *x, const int64_t *at, float *
     *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
     *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
 #else
-    for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
-    }
+    for (int i = 0; i < 16; ++i) y[i % 4 * y_step + i / 4] = x[at[i / 4] + i % 4];
 #endif
 }
 
@@ -48815,13 +48833,6 @@ enum {
 #define TGI_FMA_END _Pragma("GCC pop_options")
 #endif
 
-/* y [n] = x read backwards: with a constant size the compiler makes vectors of it. */
-TGI_ALWAYS_INLINE void tgi_reverse_elements(char *y, const char *x, int64_t n, int64_t size)
-{
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) memcpy(y + i * size, x - i * size, (size_t)size);
-}
-
 /* ---- folds: the loops of tgi_reduction_row ----
 
    How elements are folded is five functions, which are constants of a loop, so that the compiler puts them in.  A lane
@@ -48987,7 +48998,7 @@ TGI_ALWAYS_INLINE void tgi_fold_rows_across(tgi_fold_start start, tgi_fold_load 
 #define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
 #define TGI_NUMBERS_FLAG TGI_NUMBERS_S
 #define TGI_NUMBERS_ORDER TGI_NUMBERS_S
-#define TGI_NUMBERS_CHECKED(number_s, number)                            \
+#define TGI_NUMBERS_CHECKED(number_s, number)                              \
     const real s = number_s, t = number(scalar[1]), u = number(scalar[2]); \
     (void)s, (void)t, (void)u;
 
@@ -49290,17 +49301,13 @@ static void tgi_gather_wide_across(uint64_t *y, int64_t y_step, const uint64_t *
     whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
     for (int64_t row = 0; row < whole_rows; row += 8) {
         for (int64_t column = 0; column < whole_columns; column += 8) {
-            const uint64_t *from = x + column * step + row;
-            uint64_t *to = y + row * y_step + column;
             TGI_UNROLL
-            for (int i = 0; i < 8; i += 2, from += 2, to += 2 * y_step) {
-                TGI_UNROLL
-                for (int k = 0; k < 8; k += 2) {
-                    const places v = *(const two *)(const void *)(from + k * step);
-                    const places w = *(const two *)(const void *)(from + (k + 1) * step);
-                    *(two *)(void *)(to + k) = TGI_LOW_2(v, w, places);
-                    *(two *)(void *)(to + y_step + k) = TGI_HIGH_2(v, w, places);
-                }
+            for (int i = 0; i < 16; ++i) {
+                const uint64_t *const from = x + (column + i % 4 * 2) * step + row + i / 4 * 2;
+                uint64_t *const to = y + (row + i / 4 * 2) * y_step + column + i % 4 * 2;
+                const places v = *(const two *)(const void *)from, w = *(const two *)(const void *)(from + step);
+                *(two *)(void *)to = TGI_LOW_2(v, w, places);
+                *(two *)(void *)(to + y_step) = TGI_HIGH_2(v, w, places);
             }
         }
     }
@@ -50191,14 +50198,11 @@ static void tgi_store_columns(tg_dtype compute, const void *tile, int64_t pitch,
 {
     const int64_t size = tgi_bytes_of(compute), four = pitch, at[4] = {0, four, 2 * four, 3 * four};
     int64_t row = 0;
-    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step == 8 && rows == 2) {
-        tgi_put_pairs((float *)(void *)y, (const float *)tile, (const float *)tile + pitch, columns);
-        return;
-    }
-    if (dtype == compute && size == 8 && row_step == 8 && column_step % 8 == 0) { /* cummax f64 1024x64 dim=1 */
-        tgi_gather_wide_across((uint64_t *)(void *)y, column_step / 8, (const uint64_t *)tile, pitch, columns, rows);
-        return;
-    }
+    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step == 8 && rows == 2)
+        tgi_put_pairs((float *)(void *)y, (const float *)tile, (const float *)tile + pitch, columns), row = rows;
+    if (dtype == compute && size == 8 && row_step == 8 && column_step % 8 == 0) /* cummax f64 1024x64 dim=1 */
+        tgi_gather_wide_across((uint64_t *)(void *)y, column_step / 8, (const uint64_t *)tile, pitch, columns, rows),
+            row = rows;
     if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
         const int64_t step = column_step / 4;
         for (; row + 4 <= rows; row += 4) {
@@ -50245,9 +50249,8 @@ static void tgi_copy_block(const tgi_copy_job *job, const tgi_part *block)
         step = size;
         row_step = block->columns * size;
     }
-    for (int64_t i = 0; i < block->rows; ++i, y += iter->stride[0][r], x += row_step) {
+    for (int64_t i = 0; i < block->rows; ++i, y += iter->stride[0][r], x += row_step)
         tgi_convert_run(to, y, y_step, from, x, step, block->columns);
-    }
 }
 
 static void tgi_copy_range(const void *job_, int thread, int64_t first, int64_t end)
@@ -58305,8 +58308,8 @@ static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64
     job->held = converted && job->runs > 1 && job->runs <= TGI_CHANNEL_HELD / norm->length ? job->runs : 1;
     if (converted && !tgi_mul_size((size_t)(job->held * norm->length), 3 * sizeof(float), &bytes))
         return tgi_no_memory(S, "channel_norm", SIZE_MAX), TGI_FAILED;
-    const double panel = (double)norm->samples * TGI_LANES * (double)size; /* bytes */
-    job->panel = job->columns && panel <= TGI_CHANNEL_PANEL && elements * (double)size > TGI_CHANNEL_LARGE;
+    const int64_t panel = norm->samples * TGI_LANES * size; /* bytes */
+    job->panel = job->columns && panel <= TGI_CHANNEL_PANEL && elements * (double)size > (double)TGI_CHANNEL_LARGE;
     if (job->panel) bytes = (norm->g ? 2 : 1) * (size_t)panel;
     job->weight = (double *)tgi_alloc(S, numbers);
     if (!job->weight) return tgi_no_memory(S, "channel_norm", numbers), TGI_FAILED;
@@ -64983,14 +64986,21 @@ static void TGI_V(repeat)(char *y, int64_t y_step, const char *x, int64_t x_step
     }
 }
 
+/* y [n] = x read backwards: with a constant size the compiler makes vectors of it. */
+TGI_ALWAYS_INLINE void TGI_V(reverse_elements)(char *y, const char *x, int64_t n, int64_t size)
+{
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) memcpy(y + i * size, x - i * size, (size_t)size);
+}
+
 /* y [n] = the elements of `size` bytes that end with the one at x, the last one first (flip f64 1024x64 dims=1). */
 static void TGI_V(reverse)(char *y, const char *x, int64_t n, int64_t size)
 {
     switch (size) {
-    case 1: tgi_reverse_elements(y, x, n, 1); break;
-    case 2: tgi_reverse_elements(y, x, n, 2); break;
-    case 4: tgi_reverse_elements(y, x, n, 4); break;
-    default: tgi_reverse_elements(y, x, n, 8); break;
+    case 1: TGI_V(reverse_elements)(y, x, n, 1); break;
+    case 2: TGI_V(reverse_elements)(y, x, n, 2); break;
+    case 4: TGI_V(reverse_elements)(y, x, n, 4); break;
+    default: TGI_V(reverse_elements)(y, x, n, 8); break;
     }
 }
 

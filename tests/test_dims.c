@@ -710,6 +710,25 @@ TEST(transposed_copies)
     }
 }
 
+/* The elements that begin a run are those that are found with their places, by other means: runs of 1 to 3 elements, long
+ * ones, and none, with NaN, infinities and zeros of both signs. */
+TEST(starts_of_runs)
+{
+    const double odd[] = {NAN, NAN, 0, -0.0, INFINITY, INFINITY, -INFINITY, -0.0, 0, -1, 1, NAN, 0, NAN};
+    for (int i = 0; i < 4 * DTYPES; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = dtypes[i / 4];
+        tg_tensor *x = i % 4 == 0 ? tg_randint_on(0, 3, TG_SHAPE(203), TG_I64, HERE) : tg_arange_on(0, 119, 1, TG_I64, HERE);
+        if (i % 4 == 2) x = tg_repeat_interleave(x, 19, 0);
+        x = tg_to_dtype(x, dtype);
+        tg_tensor *const parts[3] = {x, tg_to_dtype(tg_from_on(odd, TG_SHAPE(14), TG_F64, HERE), dtype), x}, *places;
+        if (i % 4 == 3 && tg_is_floating_point(dtype)) x = tg_cat(parts, 3, 0);
+        tg_tensor *y = tg_unique_consecutive(x, NULL, NULL), *wanted = tg_unique_consecutive(x, &places, NULL);
+        CHECK(tg_numel(y) == tg_numel(wanted) && (!tg_is_floating_point(dtype) || tg_equal(tg_isnan(y), tg_isnan(wanted))));
+        CHECK(is_exactly(without_nan(y), without_nan(wanted)));
+    }
+}
+
 /* Places of one to nine values in sorted rows of 0 to 35 elements, of which several are equal: how many elements are less than
  * the value, or not larger.  Infinite values and NaN, which belongs behind all; and, as PyTorch has it, in a row that ends with
  * NaN a search that meets one goes on behind it. */
@@ -1052,6 +1071,7 @@ int main(int argc, char **argv)
     RUN(every_number);
     RUN(triangles_of_long_matrices);
     RUN(transposed_copies);
+    RUN(starts_of_runs);
     RUN(places_in_sorted_rows);
     RUN(repeated_elements);
     RUN(repeated_rows);
