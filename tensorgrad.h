@@ -49207,23 +49207,22 @@ TGI_ALWAYS_INLINE void tgi_move_halves(char *y, int64_t y_step, const char *x, i
 }
 
 /* y [rows, bytes] = x [rows, bytes], rows of bytes side by side, which are less than 8 * TGI_CACHE_LINE.  Rows of 2, 4
-   or 8 bytes are elements of that size (flip f32 32768x2 dims=0, diff f32 16384x4 count=1 dim=1). */
+   or 8 bytes are elements of that size (flip f32 32768x2 dims=0, diff f32 16384x4 count=1 dim=1); long ones go by 64
+   bytes, the last of which may be moved twice (contiguous f32 655x100:s). */
 static void tgi_gather_rows(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes)
 {
-    if (bytes == 2 || bytes == 4 || bytes == 8) {
-        if (x_step == bytes && y_step == -bytes)
-            tgi_any_kernels()->reverse(y + (rows - 1) * y_step, x + (rows - 1) * x_step, rows, bytes);
-        else tgi_copy_run(y, y_step, x, x_step, rows, bytes);
-    } else if (bytes > 4 && bytes < 8) {
-        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 4);
-    } else if (bytes > 8 && bytes <= 16) {
-        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 8);
-    } else if (bytes > 16 && bytes <= 32) {
-        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 16);
-    } else if (bytes > 32 && bytes <= 64) {
-        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 32);
-    } else {
-        for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * x_step, bytes);
+    const bool elements = bytes == 2 || bytes == 4 || bytes == 8;
+    if (elements && x_step == bytes && y_step == -bytes)
+        tgi_any_kernels()->reverse(y + (rows - 1) * y_step, x + (rows - 1) * x_step, rows, bytes);
+    else if (elements) tgi_copy_run(y, y_step, x, x_step, rows, bytes);
+    else if (bytes < 4) for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * x_step, bytes);
+    else if (bytes < 8) tgi_move_halves(y, y_step, x, x_step, rows, bytes, 4);
+    else if (bytes <= 16) tgi_move_halves(y, y_step, x, x_step, rows, bytes, 8);
+    else if (bytes <= 32) tgi_move_halves(y, y_step, x, x_step, rows, bytes, 16);
+    else if (bytes <= 64) tgi_move_halves(y, y_step, x, x_step, rows, bytes, 32);
+    else for (; rows > 0; --rows, y += y_step, x += x_step) {
+        for (int64_t i = 0; i < bytes - 64; i += 64) memcpy(y + i, x + i, 64);
+        memcpy(y + bytes - 64, x + bytes - 64, 64);
     }
 }
 
