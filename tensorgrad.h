@@ -247,7 +247,8 @@
    Act III, speed: how the CPU does what a backend must do.
 
        @@KERNELS     * the elementwise kernels in i64; the table of the loops of an instruction set
-       @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
+       @@CPU         * the CPU's elementwise ops, and loops over strides, threads and scratch memory for all its entries
+       @@CPU_COPY    * copies and conversions, fills, random numbers, optimizers
        @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
        @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max; distances
        @@CPU_SORT    * sort, topk and kthvalue
@@ -4681,9 +4682,9 @@ TG_API tg_status tg_profile_print(FILE *file);
    II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@SPARSE, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES,
         @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE,
         @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
-   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV,
-        @@CPU_COLUMNS, @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_VECTORS, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT,
-        @@SIMD_ROWS, @@SIMD_GEMM
+   III  @@KERNELS, @@CPU, @@CPU_COPY, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_SORT, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM,
+        @@CPU_CONV, @@CPU_COLUMNS, @@FLASH, @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_VECTORS, @@SIMD_TYPED, @@SIMD_SAMPLE,
+        @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Five words have one meaning each in private names and comments; a type that ends in one of them is named here:
@@ -49320,11 +49321,10 @@ TGI_LOOPS_END
 
 /* ======== @@CPU ===================================================================================================
 
-   Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random numbers and optimizers;
-   and what the rooms behind share, loops over strides, threads and scratch memory.
+   Promise: the entries of the backend table for the CPU that are elementwise ops; and what the rooms behind share,
+   loops over strides, threads and scratch memory.
    Types: tgi_cursor is a position in a tgi_iter; tgi_blocks a loop cut into blocks, tgi_part one of them; tgi_tile some
-   elements in a compute dtype; tgi_scratch memory for each thread; tgi_map_job, tgi_random_job and tgi_optim_job
-   what the threads of a call share.
+   elements in a compute dtype; tgi_scratch memory for each thread; tgi_map_job what the threads of a call share.
    Way of an elementwise op: tgi_cpu_map -> tgi_map_with, those of few bits by tgi_narrow_map_of
            few contiguous elements     the kernel at once
            many                        tgi_iter_init merges dims; tgi_parallel_for gives each thread a range of blocks:
@@ -50166,6 +50166,20 @@ static tgi_answer tgi_cpu_gate(tgi_thread *S, const tgi_loop *loop)
     return tgi_map_with(S, loop, kernel, loop->compute, TGI_HEAVY_WORK) ? TGI_DONE : TGI_FAILED;
 }
 
+/* ======== @@CPU_COPY ==============================================================================================
+
+   Promise: tgi_cpu_copy, which copies elements between any two layouts and dtypes; and the other entries that fill
+   memory: tgi_cpu_fill, tgi_cpu_arange, tgi_cpu_random and tgi_cpu_optim_step.
+   Types: tgi_copy_job, tgi_random_job and tgi_optim_job are what the threads of a call share.
+   Way of a copy: tgi_cpu_copy -> few contiguous elements are moved at once; else tgi_blocks_of cuts the loop into
+   blocks, and tgi_parallel_for gives each thread a range of them:
+           tgi_copy_block       row by row; where x lies across, by a square that is turned in the cache
+           tgi_convert_run      one row: its bits are moved, or its elements converted
+   (1) A copy between tensors of one dtype moves bits: NaN and -0.0 stay what they are.
+   (2) Random numbers depend on the generator and on their place, not on threads (TAPS, VARIATES).
+   (3) A step of an optimizer reads and writes each parameter once.
+   To add an entry: as in CPU. */
+
 /* y [n] = x [n], steps in bytes.  Of one dtype bits are moved.  Else the elements of a row without gaps are converted
    where they are if one of the dtypes is a compute dtype that holds all values of the source; others go through a tile
    of it. */
@@ -50197,11 +50211,14 @@ static void tgi_store_columns(tg_dtype compute, const void *tile, int64_t pitch,
 {
     const int64_t size = tgi_bytes_of(compute), four = pitch, at[4] = {0, four, 2 * four, 3 * four};
     int64_t row = 0;
-    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step == 8 && rows == 2)
-        tgi_put_pairs((float *)(void *)y, (const float *)tile, (const float *)tile + pitch, columns), row = rows;
-    if (dtype == compute && size == 8 && row_step == 8 && column_step % 8 == 0) /* cummax f64 1024x64 dim=1 */
-        tgi_gather_wide_across((uint64_t *)(void *)y, column_step / 8, (const uint64_t *)tile, pitch, columns, rows),
-            row = rows;
+    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step == 8 && rows == 2) {
+        tgi_put_pairs((float *)(void *)y, (const float *)tile, (const float *)tile + pitch, columns);
+        row = rows;
+    }
+    if (dtype == compute && size == 8 && row_step == 8 && column_step % 8 == 0) { /* cummax f64 1024x64 dim=1 */
+        tgi_gather_wide_across((uint64_t *)(void *)y, column_step / 8, (const uint64_t *)tile, pitch, columns, rows);
+        row = rows;
+    }
     if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
         const int64_t step = column_step / 4;
         for (; row + 4 <= rows; row += 4) {
