@@ -48276,7 +48276,9 @@ static inline void tgi_transpose_four(const float *x, const int64_t *at, float *
     *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
     *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
 #else
-    for (int i = 0; i < 16; ++i) y[i % 4 * y_step + i / 4] = x[at[i / 4] + i % 4];
+    for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
+    }
 #endif
 }
 
@@ -48435,7 +48437,7 @@ typedef struct {
 #define TGI_READS_PAIRS false
 #endif
 
-/* A row of tgi_row_norm: all [n] in f32 or f64; dweight, dbias are added to.  Forward, weight, bias may be NULL. */
+/* A row of tgi_row_norm, [n] in f32 or f64.  norm: weight, bias may be NULL; norm_backward adds to dweight, dbias. */
 typedef struct {
     int64_t n;
     bool rms;
@@ -48858,7 +48860,8 @@ typedef union {
     uint64_t word[TGI_LANES];
 } tgi_fold_lanes;
 
-/* *result = the combination of it and x [n], by TGI_LANES lanes, as sums of SIMD_TYPED.  Sizes: an element, a part. */
+/* *result = the combination of it and x [n], by TGI_LANES lanes, as the sums of SIMD_TYPED go.  size and part are the
+   bytes of an element and of a part. */
 TGI_ALWAYS_INLINE void tgi_fold_row(tgi_fold_start start, tgi_fold_load load, tgi_fold_join join, tgi_fold_end end,
                                     tgi_fold_note note, int64_t size, int64_t part, void *result, const void *x,
                                     int64_t n)
@@ -49434,6 +49437,7 @@ TGI_NOINLINE static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn par
 /* Scratch memory for the threads of a job: up to TGI_STACK_SCRATCH bytes are on their stacks, more is allocated before
    they start. */
 enum { TGI_STACK_SCRATCH = 8192 };
+typedef TGI_ALIGNED(TGI_CACHE_LINE) double tgi_stack_scratch[TGI_STACK_SCRATCH / sizeof(double)];
 typedef struct {
     char *each; /* thread k's begins at each + k * bytes; NULL: a part has TGI_STACK_SCRATCH bytes of its own */
     size_t bytes, total; /* per thread; in all */
@@ -49448,6 +49452,12 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     if (!tgi_mul_size(scratch->bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
     scratch->each = (char *)tgi_alloc(S, scratch->total);
     return scratch->each || tgi_no_memory(S, op, scratch->total);
+}
+
+/* The scratch memory of one thread, which gives its stack's in case that is enough. */
+static char *tgi_scratch_of(const tgi_scratch *scratch, int thread, double *local)
+{
+    return scratch->each ? scratch->each + (size_t)thread * scratch->bytes : (char *)local;
 }
 
 /* tgi_parallel_for, where each thread has scratch memory of so many bytes; false after recording an error. */
@@ -51158,8 +51168,8 @@ typedef struct {
 static void tgi_factor_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_factor_job *job = (const tgi_factor_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const own = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *const own = tgi_scratch_of(&job->scratch, thread, local);
     for (; first < end; ++first) {
         job->factor->info[first] =
             (int32_t)tgi_factor_one(job->factor, job->loops, first, (double *)(void *)own);
@@ -51217,8 +51227,8 @@ struct tgi_row_job {
 static void tgi_row_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_row_job *job = (const tgi_row_job *)job_;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *scratch = tgi_scratch_of(&job->scratch, thread, local);
     tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
     for (; first < end; ++first) {
         job->row(job, cursor.at, scratch);
@@ -51236,8 +51246,8 @@ static void tgi_column_range(const void *job_, int thread, int64_t first, int64_
 {
     const tgi_row_job *job = (const tgi_row_job *)job_;
     const tgi_iter *iter = &job->iter;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *const scratch = tgi_scratch_of(&job->scratch, thread, local);
     const int64_t dim = iter->dim[iter->ndim - 1];
     tgi_cursor cursor = tgi_cursor_at(iter, first / job->blocks * dim + first % job->blocks * TGI_LANES);
     for (; first < end; ++first) {
@@ -52100,8 +52110,8 @@ static void tgi_distance_range(const void *job_, int thread, int64_t first, int6
     const tgi_distance_job *job = (const tgi_distance_job *)job_;
     const tgi_distances *d = job->d;
     const int64_t size = tgi_bytes_of(d->dtype), row = d->k * size;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const panel = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *const panel = tgi_scratch_of(&job->scratch, thread, local);
     for (; first < end; ++first) {
         const int64_t batch = first / (job->bands * job->panels), band = first / job->panels % job->bands;
         const int64_t column = first % job->panels * TGI_LANES;
@@ -52173,8 +52183,8 @@ static void tgi_distance_gradient_range(const void *job_, int thread, int64_t fi
     const tgi_distance_job *job = (const tgi_distance_job *)job_;
     const tgi_distances *d = job->d;
     const int64_t size = tgi_bytes_of(d->dtype), count = job->side ? d->m : d->n, others = job->side ? d->n : d->m;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const dx = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *const dx = tgi_scratch_of(&job->scratch, thread, local);
     tgi_distance_row row = {d->p == 2, job->padded, others, job->side ? d->m : 1, NULL, NULL, NULL, dx};
     for (; first < end; ++first) {
         const int64_t batch = first / count, i = first % count;
@@ -53516,7 +53526,7 @@ typedef struct {
 
 static double *tgi_pool_scratch(const tgi_pool_job *job, int thread, double *local)
 {
-    return job->scratch.each ? (double *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes) : local;
+    return (double *)(void *)tgi_scratch_of(&job->scratch, thread, local);
 }
 
 /* Row `row` of plane `plane` of operand k, of `rows` rows and `columns` columns. */
@@ -53596,7 +53606,7 @@ static void tgi_max_pool_range(const void *job_, int thread, int64_t first, int6
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     double *const x = tgi_pool_scratch(job, thread, local), *const most = x + w->in; /* x [in], most, index [out] */
     int64_t *const index = (int64_t *)(void *)(most + w->out);
     for (; first < end; ++first) {
@@ -53714,7 +53724,7 @@ static void tgi_max_pool_values_range(const void *job_, int thread, int64_t firs
     const tg_dtype dtype = pool->arg[0].dtype, compute = tgi_compute_dtype(dtype);
     const int64_t size = tgi_bytes_of(dtype);
     const tgi_span whole = tgi_inner_windows(w);
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     double *const row_x = tgi_pool_scratch(job, thread, local), *const row_y = row_x + w->in;
     double *const largest = row_y + w->out; /* [in] */
     const tgi_windows each = {TGI_SLIDING, w->in, w->in, 1, 1, 0, 1, 0};
@@ -53769,7 +53779,7 @@ static void tgi_max_pool_backward_range(const void *job_, int thread, int64_t fi
     const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS; /* per plane */
     const tg_dtype dtype = pool->arg[0].dtype;
     const tgi_window_loops *const loops = job->kernels->windows[dtype != TG_F32];
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     double *const g = tgi_pool_scratch(job, thread, local), *const sum = g + w->out; /* g [out], sum [rows, in] */
     for (; first < end; ++first) {
         const int64_t plane = first / items, row = first % items * TGI_POOL_ROWS, start = row * w->in;
@@ -53844,7 +53854,7 @@ static void tgi_window_sum_range(const void *job_, int thread, int64_t first, in
     const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
     const tgi_window_loops *const loops = job->kernels->windows[compute == TG_F64];
     const tgi_span whole = tgi_inner_windows(w);
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     double *const sum = tgi_pool_scratch(job, thread, local), *const x = sum + x_columns, *const y = x + x_columns;
     for (; first < end; ++first) {
         const int64_t plane = first / y_rows, row = first % y_rows;
@@ -54819,8 +54829,8 @@ static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t 
     const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
     const tg_dtype out = job->gemm->out.dtype;
     const int64_t size = tgi_bytes_of(job->compute);
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *scratch = tgi_scratch_of(&job->scratch, thread, local);
     const int64_t blocks = job->m_blocks * job->n_blocks; /* of a product of the batch */
     tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
     int64_t block = first % blocks;
@@ -55358,8 +55368,8 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
     const int64_t blocks = (job->outputs + job->block - 1) / job->block, size = tgi_bytes_of(job->compute);
     const int64_t out_size = tgi_bytes_of(job->out);
     const bool by_row = job->x_operand == 2; /* a row of the job is a column of the result, which has one bias */
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const copy = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *const copy = tgi_scratch_of(&job->scratch, thread, local);
     char *const piece = copy + job->x_bytes, *const sums = piece + job->w_bytes, *const y = sums + job->sum_bytes;
     for (; first < end; ++first) {
         const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
@@ -57470,8 +57480,8 @@ static void tgi_flash_backward(tgi_flash *f)
 static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_flash_job *job = (const tgi_flash_job *)job_;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *scratch = tgi_scratch_of(&job->scratch, thread, local);
     const int64_t queries = job->a->queries, blocks = (queries + job->block - 1) / job->block;
     TGI_ZEROED(tgi_flash, f);
     f.job = job, f.scratch = scratch;
@@ -57721,11 +57731,11 @@ static void tgi_flash_few(tgi_flash *f)
 static void tgi_flash_few_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_flash_job *job = (const tgi_flash_job *)job_;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     for (; first < end; ++first) {
         TGI_ZEROED(tgi_flash, f);
         f.job = job, f.batch = first;
-        f.scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+        f.scratch = tgi_scratch_of(&job->scratch, thread, local);
         tgi_flash_few(&f);
     }
 }
@@ -57874,7 +57884,7 @@ static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *
     row.rms = norm->rms;
     row.eps = norm->eps;
     for (int k = 0; k < TGI_NORM_ROWS; ++k) {
-        part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+        part[k] = tgi_scratch_of(&job->scratch, thread, local);
         part[k] += k * job->together * norm->n * tgi_bytes_of(job->format.compute);
     }
     row.weight = tgi_row_from(&job->format, norm->weight, 0, part[0]);
@@ -57941,7 +57951,8 @@ static void tgi_norm_range(const void *job_, int thread, int64_t first, int64_t 
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
     const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)], mean[TGI_TILE], rstd[TGI_TILE];
+    tgi_stack_scratch local;
+    TGI_ALIGNED(TGI_CACHE_LINE) double mean[TGI_TILE], rstd[TGI_TILE];
     char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
     tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
     for (int k = 0; k < 2 && job->columns; ++k) { /* weight and bias for all rows of a block */
@@ -57976,7 +57987,7 @@ static void tgi_norm_backward_range(const void *job_, int thread, int64_t first,
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
     const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     char *part[TGI_NORM_ROWS];
     const char *const stats = (const char *)norm->stats;
     const double none[2] = {0, 0};
@@ -58132,7 +58143,7 @@ static void tgi_channel_hold(const tgi_channel_job *job, tgi_channel_item *item)
     item->run.step = TGI_LANES;
 }
 
-static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t number, char *local,
+static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t number, double *local,
                               tgi_channel_item *item)
 {
     const int64_t size = tgi_bytes_of(job->format.compute);
@@ -58141,7 +58152,7 @@ static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t nu
     item->sets = job->columns ? tgi_at_most(job->sets - item->first, TGI_LANES) : 1;
     item->loaded = false;
     for (int k = 0; k < 3; ++k) {
-        item->part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : local;
+        item->part[k] = tgi_scratch_of(&job->scratch, thread, local);
         item->part[k] += k * job->held * job->norm->length * size;
     }
     item->run.columns = job->columns;
@@ -58247,11 +58258,11 @@ static void tgi_channel_range(const void *job_, int thread, int64_t first, int64
 {
     const tgi_channel_job *job = (const tgi_channel_job *)job_;
     const tgi_channel_norm *norm = job->norm;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     tgi_channel_item item;
     int64_t place;
     for (; first < end; ++first) {
-        tgi_channel_begin(job, thread, first, (char *)local, &item);
+        tgi_channel_begin(job, thread, first, local, &item);
         tgi_channel_statistics(job, &item);
         for (int64_t k = 0; k < job->runs; ++k) {
             const int64_t channel = tgi_channel_of(job, &item, k, &place);
@@ -58272,11 +58283,12 @@ static void tgi_channel_backward_range(const void *job_, int thread, int64_t fir
     const tg_dtype compute = job->format.compute;
     const double count = (double)(norm->samples * norm->channels * norm->length / job->sets);
     const bool given = norm->kind == TGI_NORM_RUNNING;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)], h[TGI_LANES], hn[TGI_LANES];
+    tgi_stack_scratch local;
+    TGI_ALIGNED(TGI_CACHE_LINE) double h[TGI_LANES], hn[TGI_LANES];
     tgi_channel_item item;
     int64_t place;
     for (; first < end; ++first) {
-        tgi_channel_begin(job, thread, first, (char *)local, &item);
+        tgi_channel_begin(job, thread, first, local, &item);
         for (int64_t i = 0; i < item.sets; ++i) {
             item.mean[i] = tgi_element_f64(compute, norm->stats, item.first + i);
             item.rstd[i] = tgi_element_f64(compute, norm->stats, job->sets + item.first + i);
@@ -58436,7 +58448,7 @@ static void tgi_by_running_range(const void *job_, int thread, int64_t first, in
     const tgi_by_running_job *job = (const tgi_by_running_job *)job_;
     const tgi_channel_norm *norm = job->norm;
     const int64_t n = job->n, size = tgi_bytes_of(tgi_compute_dtype(norm->dtype));
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     TGI_ZEROED(tgi_channel_run, run);
     (void)thread;
     run.columns = norm->length == 1, run.step = run.out_step = n;
@@ -58517,9 +58529,9 @@ typedef struct {
 static void tgi_ctc_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_ctc_job *job = (const tgi_ctc_job *)job_;
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_stack_scratch local;
     const size_t size = job->c->dtype == TG_F64 ? sizeof(double) : sizeof(float), row = (size_t)job->c->states + 2;
-    char *const work = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    char *const work = tgi_scratch_of(&job->scratch, thread, local);
     char *const alpha = work + row * size, *const beta = alpha + (size_t)job->c->steps * row * size;
     for (; first < end; ++first) {
         const tgi_ctc_item item = {job->c, first, alpha, beta, work};
@@ -58670,8 +58682,8 @@ static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t
     const tgi_class_job *job = (const tgi_class_job *)job_;
     const tgi_class_loss *p = job->loss;
     const double none[2] = {0, 0};
-    TGI_ALIGNED(TGI_CACHE_LINE) double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_stack_scratch local;
+    char *scratch = tgi_scratch_of(&job->scratch, thread, local);
     tgi_class_losses losses;
     TGI_ZEROED(tgi_class_row, row);
     row.n = p->classes;
