@@ -49501,6 +49501,7 @@ static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 /* Bytes of the operands of an op together, from which on its result is written past the caches: none of it would still
    be there when the next op reads it.  Other threads see such stores in any order until the end. */
 enum { TGI_STREAM_LEAST = 64 << 20 };
+enum { TGI_AHEAD_LEAST = 3 << 20 }; /* elements, from which on those of later calls of a kernel are asked for */
 #ifdef TGI_HAS_X86_KERNELS
 #define TGI_STREAM_END() __builtin_ia32_sfence()
 #else
@@ -49736,6 +49737,7 @@ typedef struct {
     int number; /* the operand of which each row has one element, which the kernel takes as scalar[slot]; or 0 */
     int slot;
     void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
+    bool ahead; /* memory is asked for before the kernel comes to it: see tgi_map_ahead */
 } tgi_map_job;
 
 TGI_LOOPS_BEGIN
@@ -49810,6 +49812,26 @@ static void tgi_store_block(const tgi_map_job *job, char *y, const tgi_block_til
     }
 }
 
+/* The kernel of a block without gaps, a few elements at a time, after the lines of memory of later ones were asked for.
+   Of large operands a kernel of many steps leaves the processor too few of its own requests under way
+   (softplus f32 4194304). */
+static void tgi_map_ahead(const tgi_map_job *job, int64_t n, const double *scalar, char *const *block)
+{
+    enum { FEW = 128, LATER = 512 };
+    const tgi_iter *const iter = &job->blocks.iter;
+    char *at[4] = {block[0], block[1], block[2], block[3]};
+    for (int64_t i = 0, count; i < n; i += count) {
+        count = tgi_at_most(n - i, FEW);
+        for (int k = 0; k < iter->nargs && i + LATER + FEW <= n; ++k) {
+            const int64_t size = tgi_bytes_of(iter->dtype[k]);
+            const char *const later = at[k] + LATER * size;
+            for (int64_t line = 0; line < FEW * size; line += TGI_CACHE_LINE) TGI_PREFETCH(later + line);
+        }
+        job->kernel(count, scalar, at[0], at[1], at[2], at[3]);
+        for (int k = 0; k < iter->nargs; ++k) at[k] += count * tgi_bytes_of(iter->dtype[k]);
+    }
+}
+
 /* Blocks [first, end).  In each call of the kernel, at[k] points to the elements themselves or to the tile. */
 static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -49835,7 +49857,8 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
                            filled[k] ? job->blocks.columns : block.columns);
         }
         if (job->rows) job->rows(block.rows, block.columns, at, step);
-        for (int64_t i = 0; i < calls && !job->rows; ++i) {
+        else if (job->ahead) tgi_map_ahead(job, n, scalar, at);
+        for (int64_t i = 0; i < calls && !job->rows && !job->ahead; ++i) {
             if (job->number)
                 scalar[job->slot] = job->compute == TG_F64 ? *(const double *)(const void *)at[job->number]
                                                            : (double)*(const float *)(const void *)at[job->number];
@@ -49990,6 +50013,7 @@ static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
         job->constant[k] = k > 0 && one_row && (iter->stride[k][c] == 0 || job->blocks.stripes == 1);
         for (int d = 0; d < r; ++d) job->constant[k] = job->constant[k] && iter->stride[k][d] == 0;
     }
+    job->ahead = job->ahead && all_direct && !job->by_rows && !job->rows && !job->number;
 }
 
 /* Runs a kernel over the loop.  result: the dtype that it writes; cost: of an element of 4 bytes, light or heavy. */
@@ -50013,8 +50037,9 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     tgi_iter_init(&job.blocks.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
     const int64_t numel = job.blocks.iter.numel;
     if (numel == 0) return true;
-    job.stream = light && tgi_streams(&job.blocks.iter, (double)numel) ? tgi_kernels_of(S)->stream : NULL;
     const tgi_kernels *const kernels = tgi_kernels_of(S);
+    job.stream = light && tgi_streams(&job.blocks.iter, (double)numel) ? kernels->stream : NULL;
+    job.ahead = cost >= TGI_HEAVY_WORK && numel >= TGI_AHEAD_LEAST;
     const bool floats = job.compute == TG_F32 || job.compute == TG_F64;
     const bool is_op = floats && kernel == kernels->map[job.compute == TG_F64][loop->kernel];
     tgi_map_plan(&job, kernels, is_op ? loop->kernel : -1);

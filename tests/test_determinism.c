@@ -235,8 +235,8 @@ static tg_tensor *softmax_gradient(tg_tensor *x, tg_tensor *g)
     return tg_gradients(&y, 1, &g, &leaf, 1, &dx, 0) == TG_OK ? dx : NULL;
 }
 
-/* Results so large that they are written past the caches, against the same numbers in parts that are not; on three
-   threads, so that parts begin anywhere. */
+/* Results so large that they are written past the caches, or that memory is asked for ahead of the kernel, against the
+   same numbers in parts that are not; on three threads, so that parts begin anywhere. */
 TEST(large_results)
 {
     enum { PARTS = 3, WIDTH = 1003 };
@@ -246,6 +246,7 @@ TEST(large_results)
     tg_set_num_threads(3);
     tg_tensor *sum = tg_add(a, b), *rows = tg_mul(tg_view(a, TG_SHAPE(PARTS, n)), bias);
     tg_tensor *most = tg_maximum(a, b), *same = tg_add_(tg_clone(a), b);
+    tg_tensor *angle = tg_atan2(a, b), *root = tg_log1p(a), *wide = tg_log1p(tg_to_dtype(a, TG_F64));
     tg_tensor *matrix = tg_view(tg_sin(tg_narrow(a, 0, 0, n / WIDTH * WIDTH * PARTS)), TG_SHAPE(-1, WIDTH));
     tg_tensor *slopes = tg_square(matrix), *dx = softmax_gradient(matrix, slopes);
     tg_set_num_threads(0);
@@ -258,6 +259,9 @@ TEST(large_results)
         CHECK(tg_equal(tg_narrow(most, 0, i * n, n), tg_maximum(x, y)));
         CHECK(tg_equal(tg_narrow(same, 0, i * n, n), tg_add(x, y)));
         CHECK(tg_equal(tg_select(rows, 0, i), tg_mul(x, bias)));
+        CHECK(tg_equal(tg_narrow(angle, 0, i * n, n), tg_atan2(x, y)));
+        CHECK(tg_equal(tg_narrow(root, 0, i * n, n), tg_log1p(x)));
+        CHECK(tg_equal(tg_narrow(wide, 0, i * n, n), tg_log1p(tg_to_dtype(x, TG_F64))));
     }
 }
 
