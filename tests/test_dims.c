@@ -239,6 +239,29 @@ TEST(sums_without_nan)
     }
 }
 
+/* Each sum is of one element, of so many that two threads share them and no one looks whether there is a NaN. */
+TEST(sums_of_one_without_nan)
+{
+    enum { N = 50001 };
+    tg_set_num_threads(2);
+    for (int d = 0; d < 4; ++d) {
+        tg_tensor *whole = tg_remainder(tg_arange_on(0, N, 1, TG_F32, TG_CPU), tg_full(TG_SCALAR, 7));
+        whole = tg_to_ex(tg_masked_fill(whole, tg_eq_scalar(whole, 3), -0.0), HERE, dtypes[d], 0);
+        tg_tensor *x = tg_masked_fill(whole, tg_eq_scalar(whole, 5), (double)NAN);
+        tg_tensor *wanted = tg_masked_fill(whole, tg_eq_scalar(whole, 5), 0), *y[2];
+        for (int k = 0; k < 2; ++k) {
+            tg_tensor *leaf = tg_set_requires_grad(tg_reshape(k ? whole : x, TG_SHAPE(1, N, 1)), true);
+            y[k] = tg_nansum(leaf, TG_DIMS(-1, 0), false);
+            CHECK(tg_ndim(y[k]) == 1 && tg_dim(y[k], 0) == N && tg_backward(tg_sum(y[k])) == TG_OK);
+            CHECK(tg_item(tg_sum(tg_to_dtype(tg_grad(leaf), TG_F64))) == (k ? N : N - N / 7));
+        }
+        CHECK(tg_equal(y[0], wanted) && tg_equal(y[1], whole));
+        CHECK(!tg_item(tg_any(tg_signbit(y[1]))));
+        CHECK(tg_get(tg_nansum(tg_full(TG_SHAPE(N, 1), (double)INFINITY), TG_DIMS(1), true), TG_INDEX(7, 0)) > 1e300);
+    }
+    tg_set_num_threads(0);
+}
+
 /* Two rows of any numbers: their product is rounded once. */
 TEST(reductions_of_two)
 {
@@ -1053,6 +1076,7 @@ int main(int argc, char **argv)
     RUN(modes_of_rows);
     RUN(gradients_of_running_products);
     RUN(sums_without_nan);
+    RUN(sums_of_one_without_nan);
     RUN(reductions_of_two);
     RUN(extremes_of_few_rows);
     RUN(reductions_of_short_rows);
