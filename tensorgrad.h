@@ -53603,7 +53603,7 @@ static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *poo
         return tgi_no_memory(S, op, SIZE_MAX);
     }
     const double elements = (double)pool->planes * (double)(h->in * w->in + h->out * w->out);
-    const double work = 2 * TGI_MOVE_WORK * elements; /* several windows see an element (adaptive_max_pool3d f32) */
+    const double work = TGI_HEAVY_WORK * elements; /* several windows see an element (avg_pool3d f64 2x8x16x16x16) */
     const int parts = tgi_parts_for(S, work, items);
     job.pool = pool;
     job.kernels = tgi_kernels_of(S);
