@@ -56954,6 +56954,8 @@ static void tgi_tap_of(const tgi_im2col *m, int64_t entry, tgi_tap *tap)
 /* Bytes of the windows of an image up to which all are set to zero before those that see an element are written: less
    work than to find the zeros between short rows. */
 enum { TGI_IM2COL_SMALL = 8192 };
+/* An item of few windows takes as long as so many more that are moved (conv2d f64 8x32x8x8,64x32x3x3 dims=2). */
+enum { TGI_IM2COL_FIXED = 32 };
 
 /* to [windows..] = what the tap sees in an image. */
 static void tgi_im2col_image(const tgi_im2col *m, const tgi_tap *tap, const char *image, char *to)
@@ -57005,7 +57007,8 @@ static void tgi_im2col_range(const void *job, int thread, int64_t first, int64_t
 static bool tgi_cpu_im2col(tgi_thread *S, const tgi_im2col *m)
 {
     const int64_t items = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2] * m->images;
-    const double work = TGI_MOVE_WORK * (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
+    const int64_t windows = m->windows[0] * m->windows[1] * m->windows[2];
+    const double work = TGI_MOVE_WORK * (double)items * (double)(windows + TGI_IM2COL_FIXED);
     tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_range, m);
     return true;
 }
