@@ -50390,8 +50390,12 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     else if (dim[0] == 1) tgi_blocks_of(blocks, 1, tgi_direct_block(&blocks->iter));
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
     const int64_t bytes = tgi_bytes_of(loop->arg[0].dtype), read = tgi_bytes_of(loop->arg[1].dtype);
-    const double floats = loop->floats > 0 ? loop->floats : (double)(read > bytes ? read : bytes) / 4;
-    const double work = (job.across || !moves ? TGI_LIGHT_WORK : TGI_MOVE_WORK) * floats * (double)numel;
+    const int64_t *const y_step = blocks->iter.stride[0] + blocks->iter.ndim - 1;
+    const int64_t *const x_step = blocks->iter.stride[1] + blocks->iter.ndim - 1;
+    const bool gaps = *y_step != bytes || (*x_step != read && *x_step != 0), plain = moves && !gaps && dim[0] == 1;
+    double floats = loop->floats > 0 ? loop->floats : (double)(read > bytes ? read : bytes) / 4;
+    if (gaps && floats < 1 && loop->floats <= 0) floats = 1; /* moved one by one, whatever their size (complex f16) */
+    const double work = (plain ? TGI_MOVE_WORK : TGI_LIGHT_WORK) * floats * (double)numel;
     const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
     const bool repeats = moves && !job.across && tgi_repeats_rows(&blocks->iter);
     const int64_t items = repeats ? blocks->iter.dim[0] : blocks->count;
