@@ -22636,28 +22636,19 @@ tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
 
 /* ---- composites ---- */
 
-/* Whether all of these dims have one element, so that each sum is of one. */
-static bool tgi_sums_are_of_one(const tg_tensor *t, tg_shape dims)
-{
-    for (int i = 0; i < dims.ndim; ++i) {
-        const int64_t dim = dims.dim[i] < 0 ? dims.dim[i] + t->ndim : dims.dim[i];
-        if (dim < 0 || dim >= t->ndim || t->dim[dim] != 1) return false;
-    }
-    return dims.ndim > 0;
-}
-
-/* Where the host sees that no sum is NaN, no element is, and one pass is enough (nansum f32 1024x1024 dims=1).  Those
-   that several threads wrote, as many as there are elements, would take longer to see than a pass that they share
-   (nansum f32 65536x1 dims=1). */
+/* Where the host sees that no sum is NaN, no element is, and one pass is enough (nansum f32 1024x1024 dims=1).  Sums
+   of one element each that several threads wrote take longer to see than threads that share it take to replace the NaN
+   among them (nansum f32 65536x1 dims=1). */
 tg_tensor *tg_nansum(tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_nansum, NULL, &t)) return NULL;
-    const bool floating = tgi_dtypes[t->dtype].floating;
-    const bool apart = tgi_sums_are_of_one(t, dims) && tgi_threads_for(c.S, 6 * (double)tgi_numel(t)) > 1;
-    const bool host = t->storage->backend->host && !apart;
+    const bool floating = tgi_dtypes[t->dtype].floating, host = t->storage->backend->host;
+    const bool shared = tgi_threads_for(c.S, 6 * (double)tgi_numel(t)) > 1; /* by TGI_LIGHT_WORK */
     tg_tensor *y = host || !floating ? tg_sum_dims(t, dims, keepdim) : t, *seen = host ? tgi_upcast(y) : y;
-    if (seen && floating && !(host && tgi_sizes_within(seen, 0, DBL_MAX)))
+    if (y && floating && host && shared && tgi_numel(y) == tgi_numel(t))
+        y = tgi_map1(TGI_OP_nan_to_num, false, y, 0, (double)INFINITY);
+    else if (seen && floating && !(host && tgi_sizes_within(seen, 0, DBL_MAX)))
         y = tg_sum_dims(tgi_map1(TGI_OP_nan_to_num, false, t, 0, (double)INFINITY), dims, keepdim);
     return tgi_composite_end(&c, seen ? y : NULL);
 }
