@@ -48442,7 +48442,7 @@ typedef struct {
 #define TGI_READS_PAIRS false
 #endif
 
-/* A row of tgi_row_norm, [n] in f32 or f64.  norm: weight, bias may be NULL; norm_backward adds to dweight, dbias. */
+/* A row of tgi_row_norm, [n] in f32 or f64.  norm takes NULL as weight, bias; norm_backward adds to dweight, dbias. */
 typedef struct {
     int64_t n;
     bool rms;
@@ -49459,7 +49459,7 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
-/* The scratch memory of one thread, which gives its stack's in case that is enough. */
+/* The scratch memory of a thread: its part of what was allocated; if nothing was, `local`, which is on its stack. */
 static char *tgi_scratch_of(const tgi_scratch *scratch, int thread, double *local)
 {
     return scratch->each ? scratch->each + (size_t)thread * scratch->bytes : (char *)local;
@@ -49506,7 +49506,7 @@ static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 /* Bytes of the operands of an op together, from which on its result is written past the caches: none of it would still
    be there when the next op reads it.  Other threads see such stores in any order until the end. */
 enum { TGI_STREAM_LEAST = 64 << 20 };
-enum { TGI_AHEAD_LEAST = 3 << 20 }; /* elements, from which on those of later calls of a kernel are asked for */
+enum { TGI_AHEAD_LEAST = 3 << 20 }; /* elements of an operand, from which on tgi_map_ahead is worth its calls */
 #ifdef TGI_HAS_X86_KERNELS
 #define TGI_STREAM_END() __builtin_ia32_sfence()
 #else
@@ -49863,7 +49863,7 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
         }
         if (job->rows) job->rows(block.rows, block.columns, at, step);
         else if (job->ahead) tgi_map_ahead(job, n, scalar, at);
-        for (int64_t i = 0; i < calls && !job->rows && !job->ahead; ++i) {
+        else for (int64_t i = 0; i < calls; ++i) {
             if (job->number)
                 scalar[job->slot] = job->compute == TG_F64 ? *(const double *)(const void *)at[job->number]
                                                            : (double)*(const float *)(const void *)at[job->number];
@@ -50381,9 +50381,9 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     else if (dim[0] == 1) tgi_blocks_of(blocks, 1, tgi_direct_block(&blocks->iter));
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / dim[1], TGI_BLOCK_DIRECT);
     const int64_t bytes = tgi_bytes_of(loop->arg[0].dtype), read = tgi_bytes_of(loop->arg[1].dtype);
-    const int64_t *const y_step = blocks->iter.stride[0] + blocks->iter.ndim - 1;
-    const int64_t *const x_step = blocks->iter.stride[1] + blocks->iter.ndim - 1;
-    const bool gaps = *y_step != bytes || (*x_step != read && *x_step != 0), plain = moves && !gaps && dim[0] == 1;
+    const int last = blocks->iter.ndim - 1;
+    const int64_t y_step = blocks->iter.stride[0][last], x_step = blocks->iter.stride[1][last];
+    const bool gaps = y_step != bytes || (x_step != read && x_step != 0), plain = moves && !gaps && dim[0] == 1;
     double floats = loop->floats > 0 ? loop->floats : (double)(read > bytes ? read : bytes) / 4;
     if (gaps && floats < 1 && loop->floats <= 0) floats = 1; /* moved one by one, whatever their size (complex f16) */
     const double work = (plain ? TGI_MOVE_WORK : TGI_LIGHT_WORK) * floats * (double)numel;
@@ -57921,8 +57921,8 @@ static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *
     row.rms = norm->rms;
     row.eps = norm->eps;
     for (int k = 0; k < TGI_NORM_ROWS; ++k) {
-        part[k] = tgi_scratch_of(&job->scratch, thread, local);
-        part[k] += k * job->together * norm->n * tgi_bytes_of(job->format.compute);
+        part[k] = tgi_scratch_of(&job->scratch, thread, local) +
+                  k * job->together * norm->n * tgi_bytes_of(job->format.compute);
     }
     row.weight = tgi_row_from(&job->format, norm->weight, 0, part[0]);
     row.bias = tgi_row_from(&job->format, norm->bias, 0, part[1]);
@@ -58189,8 +58189,7 @@ static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t nu
     item->sets = job->columns ? tgi_at_most(job->sets - item->first, TGI_LANES) : 1;
     item->loaded = false;
     for (int k = 0; k < 3; ++k) {
-        item->part[k] = tgi_scratch_of(&job->scratch, thread, local);
-        item->part[k] += k * job->held * job->norm->length * size;
+        item->part[k] = tgi_scratch_of(&job->scratch, thread, local) + k * job->held * job->norm->length * size;
     }
     item->run.columns = job->columns;
     item->run.rows = job->whole ? job->norm->samples : 1;
